@@ -1,6 +1,5 @@
 // Four instances of a model merge into one of four ranks, which takes a prompt that no rank has room for, and split again: answers stay.
-// prints: a prompt of 300 tokens: no rank has room
-// prints: four ranks together answer it: 10 tokens
+// prints: a prompt of 300 tokens: no rank has room; four ranks together answer 10 tokens
 // prints: 8 other requests run on, 1104 KiB of keys and values sent, 0 bytes of weights copied
 // prints: 320 tokens beside those of instances that stayed: the same
 #include <heddle/comm/launch.hpp>
@@ -23,8 +22,7 @@ namespace infer = heddle::infer;
 namespace {
 using mesh_type = hd::mesh<hd::axis<hd::tp>>;
 using world_type = hd::world<hd::threads, mesh_type>;
-using model = hd::model::elastic_llama<double>;
-using elastic_type = infer::elastic<model, world_type, hd::compute::host<>, 1, 4>;
+using elastic_type = infer::elastic<hd::model::elastic_llama<double>, world_type, hd::compute::host<>, 1, 4>;
 using tokens = std::map<std::pair<infer::request_id, std::int64_t>, std::int32_t>;  // by request and index
 
 constexpr hd::model::llama_config config{
@@ -36,7 +34,6 @@ infer::request ask(std::int64_t length, std::int64_t answer) {
   for (std::int64_t i = 0; i < length; ++i) r.prompt.push_back(static_cast<std::int32_t>((i + length) * i % 251));
   return r;
 }
-
 struct outcome {
   tokens answers{};
   std::int64_t sent = 0, copied = 0, running = 0, refused = 0, long_answer = 0;
@@ -68,13 +65,12 @@ outcome serve(bool transforms) {
       if (instances.leads()) {
         const infer::request_id id = instances.submit(ask(300, 10));
         while (mine.answers.count({id, 9}) == 0) step();
-        mine.long_answer =
-            std::int64_t(std::erase_if(mine.answers, [id](const auto& t) { return t.first.first == id; }));
+        const auto is_long = [id](const auto& t) { return t.first.first == id; };
+        mine.long_answer = static_cast<std::int64_t>(std::erase_if(mine.answers, is_long));
         mine.running = instances.counts().running;
         instances.transform(1);
-      } else {
+      } else
         instances.follow();
-      }
     }
     while (!instances.idle()) step();
     instances.finish();
@@ -86,12 +82,11 @@ outcome serve(bool transforms) {
   return all;
 }
 }  // namespace
-
 int main() try {
   const outcome stayed = serve(false), moved = serve(true);
   const bool same = stayed.answers == moved.answers;
-  std::printf("a prompt of 300 tokens: %s\n", moved.refused == 4 ? "no rank has room" : "a rank has room");
-  std::printf("four ranks together answer it: %d tokens\n", int(moved.long_answer));
+  std::printf("a prompt of 300 tokens: %s; four ranks together answer %d tokens\n",
+              moved.refused == 4 ? "no rank has room" : "a rank has room", int(moved.long_answer));
   std::printf("%d other requests run on, %d KiB of keys and values sent, %d bytes of weights copied\n",
               int(moved.running), int(moved.sent / 1024), int(moved.copied));
   std::printf("%zu tokens beside those of instances that stayed: %s\n", moved.answers.size(),

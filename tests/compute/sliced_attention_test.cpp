@@ -370,6 +370,70 @@ TEST_CASE("keys in pages give what keys in a row give, also where pages are shar
   CHECK(distance(dv, want_dv) <= 1e-13);
 }
 
+TEMPLATE_TEST_CASE("keys in blocks by head give the bits of keys in blocks by row", "[compute][attention]", double,
+                   float, hd::bf16) {
+  using T = TestType;
+  using sum = hd::sum_of_type<T>;
+  constexpr int64_t block_rows = 4, blocks = 7, heads = 2, size = 3, rows = block_rows * blocks;
+  const auto numbers = [](int64_t n, std::uint64_t stream) {
+    std::vector<T> x;
+    for (const double v : normal<double>(n, stream)) x.push_back(T(static_cast<sum>(v)));
+    return x;
+  };
+  hc::host<> backend{1};
+  const auto q = numbers(6 * 4 * size, 1);
+  const std::vector<std::int32_t> pages = {5, 0, 3, 1, 6};
+  std::vector<std::int32_t> places;  // all rows, scattered
+  for (std::int32_t r = 0; r < rows; ++r) places.push_back(r * 5 % static_cast<std::int32_t>(rows));
+  std::vector<T> outs[2];
+  std::vector<sum> lses[2];
+  for (const bool by_head : {false, true}) {
+    std::vector<T> cache[2];
+    hc::head_rows<T> kept[2];
+    for (const int which : {0, 1}) {
+      const auto x = numbers(rows * heads * size, 2 + static_cast<std::uint64_t>(which));
+      cache[which].resize(x.size());
+      kept[which] = {cache[which].data(), rows, heads, size, heads * size};
+      if (by_head) kept[which] = {cache[which].data(), rows, heads, size, size, block_rows * size};
+      hc::run<hc::ops::store_rows>(backend, hc::head_rows<const T>{x.data(), rows, heads, size, heads * size}, places,
+                                   kept[which]);
+      // Element by element, as the layout says.
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t h = 0; h < heads; ++h)
+          for (int64_t d = 0; d < size; ++d) {
+            const int64_t at = places[static_cast<std::size_t>(r)], block = at / block_rows, in = at % block_rows;
+            const int64_t there =
+                by_head ? ((block * heads + h) * block_rows + in) * size + d : (at * heads + h) * size + d;
+            REQUIRE(cache[which][static_cast<std::size_t>(there)] ==
+                    x[static_cast<std::size_t>((r * heads + h) * size + d)]);
+          }
+    }
+    outs[by_head].resize(6 * 4 * size);
+    lses[by_head].resize(6 * 4);
+    // A sequence of one page, one of several, and a query that is alone.
+    const std::vector<attention_slice> slices = {
+        {0, 2, 0, 3, slice_mask::causal}, {2, 5, 4, 18, slice_mask::causal}, {5, 6, 9, 20, slice_mask::full}};
+    hc::run<hc::ops::attention>(backend, hc::head_rows<const T>{q.data(), 6, 4, size, 4 * size}, kept[0], kept[1],
+                                slices, sum(0.4), hc::head_rows<T>{outs[by_head].data(), 6, 4, size, 4 * size},
+                                std::span(lses[by_head]), hc::key_pages{pages, block_rows});
+    if (by_head) {
+      auto d = numbers(rows * heads * size, 9);
+      const hc::head_rows<T> to{d.data(), rows, heads, size, heads * size};
+      const hc::head_rows<T> out{outs[1].data(), 6, 4, size, 4 * size};
+      auto dq = q;
+      CHECK_THROWS_WITH(
+          hc::run<hc::ops::attention_backward>(backend, out,
+                                               hc::head_rows<const T>{q.data(), 6, 4, size, 4 * size}, kept[0],
+                                               kept[1], out, lses[1], slices, sum(0.4),
+                                               hc::head_rows<T>{dq.data(), 6, 4, size, 4 * size}, to, to,
+                                               hc::key_pages{pages, block_rows}),
+          Catch::Contains("should lie row by row, got blocks by head"));
+    }
+  }
+  REQUIRE(outs[0] == outs[1]);
+  REQUIRE(lses[0] == lses[1]);
+}
+
 TEST_CASE("shares of the keys, with the whole's lse, add up to the whole's gradients", "[compute][attention]") {
   const problem whole{"whole", 12, 12, 2, 2, 4, 4, {{0, 12, 0, 12, slice_mask::causal}}};
   const auto q = normal<double>(96, 1), k = normal<double>(96, 2), v = normal<double>(96, 3),

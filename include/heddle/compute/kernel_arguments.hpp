@@ -203,7 +203,7 @@ constexpr auto argument_in(const view<T, Shape, From>& x) noexcept {
 template <class To, class T, class From>
   requires(!std::is_same_v<From, To>)
 constexpr head_rows<T, To> argument_in(const head_rows<T, From>& x) noexcept {
-  return {x.data, x.rows, x.heads, x.head_dim, x.stride};
+  return {x.data, x.rows, x.heads, x.head_dim, x.stride, x.head_step};
 }
 template <class To, class From>
   requires(!std::is_same_v<From, To>)

@@ -20,12 +20,13 @@ namespace detail {
 using any_heads = head_rows<const std::byte>;
 template <class T>
 constexpr any_heads sizes_of(const head_rows<T>& x) noexcept {
-  return {nullptr, x.rows, x.heads, x.head_dim, x.stride};
+  return {nullptr, x.rows, x.heads, x.head_dim, x.stride, x.head_step};
 }
 // Errors of these: `layout_error`.
 HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const any_heads& k, const any_heads& v,
                                    std::size_t slices, double scale, bool is_float, const any_heads& out,
                                    std::size_t lse, const key_pages& pages);
+HEDDLE_INLINE void check_lies_by_row(const char* name, const any_heads& k, const any_heads& v);
 HEDDLE_INLINE void check_same_heads(const char* name, const char* what, const any_heads& x, const any_heads& y);
 HEDDLE_INLINE void check_seen(const char* name, std::int64_t queries, std::int64_t key_rows,
                               std::span<const attention_slice> slices, const key_pages& pages);
@@ -97,6 +98,7 @@ struct attention_backward : attention_named<true> {
     using detail::check_same_heads, detail::sizes_of;
     detail::check_attention(name, sizes_of(q), sizes_of(k), sizes_of(v), seen.size(), scale,
                             sizeof(scale) == sizeof(float), sizes_of(out), lse.size(), where);
+    detail::check_lies_by_row(name, sizes_of(k), sizes_of(v));
     check_same_heads(name, "dout", sizes_of(out), sizes_of(dout));
     check_same_heads(name, "dq", sizes_of(q), sizes_of(dq));
     check_same_heads(name, "dk", sizes_of(k), sizes_of(dk));

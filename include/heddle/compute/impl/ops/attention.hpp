@@ -54,6 +54,11 @@ HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const a
                               std::to_string(pages.few_slices));
 }
 
+HEDDLE_INLINE void check_lies_by_row(const char* name, const any_heads& k, const any_heads& v) {
+  if (k.lies_by_head() || v.lies_by_head()) [[unlikely]]
+    wrong_attention(name, "keys and values should lie row by row, got blocks by head");
+}
+
 HEDDLE_INLINE void check_same_heads(const char* name, const char* what, const any_heads& x, const any_heads& y) {
   if (x.rows == y.rows && x.heads == y.heads && x.head_dim == y.head_dim && y.stride >= y.width()) [[likely]]
     return;
