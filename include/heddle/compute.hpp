@@ -74,6 +74,7 @@
 #include <heddle/compute/kernel_arguments.hpp>
 #include <heddle/compute/kernel_list.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/long_rotary.hpp>
 #include <heddle/compute/op.hpp>
 #include <heddle/compute/operand_here.hpp>
 #include <heddle/compute/operator_kernel.hpp>
