@@ -158,7 +158,7 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
   if (stopped_by != 0) return stopped_by;
   out.finish();
   std::printf("%s '%s'%s\n", adapts ? "merged into" : "wrote", s.out.c_str(),
-              adapts ? (", adapters in '" + s.out + "/adapter'").c_str() : "");
+              folder.writes_adapter() ? (", adapters in '" + s.out + "/adapter'").c_str() : "");
   return 0;
 }
 

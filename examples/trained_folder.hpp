@@ -41,6 +41,8 @@ class trained_folder {
   std::int64_t tensors() const noexcept { return std::ssize(outlines_); }
   std::int64_t bytes_to_write() const { return plan_.data_bytes() + 4 * of_adapters_; }
   const heddle::model::hugging_face_names& names() const noexcept { return opened_.names; }
+  /// PEFT has adapters of the products that files have: not where queries, keys and values are rows of one tensor, as Phi-3's.
+  bool writes_adapter() const noexcept { return adapts_ && !names().fused; }
   /// Of the model itself: all its parameters, or those that adapters leave as they are.
   heddle::model::which_parameters own() const noexcept {
     return adapts_ ? heddle::model::which_parameters::frozen : heddle::model::which_parameters::all;
@@ -51,7 +53,7 @@ class trained_folder {
   void read(Stage& stage, Names&& names) const {
     heddle::model::read_parameters(stage, heddle::io::safetensors_reader(opened_.folder), names, own());
   }
-  /// Writes the model to `out`, which has its other files; adapters beside it, and merged. On all ranks of the trainer
+  /// Writes the model to `out`, which has its other files; adapters merged, and beside it (`writes_adapter`). On all ranks of the trainer
   /// together. Errors: `io_error` on all of them.
   template <class Trainer, class Config>
   void write(Trainer& trainer, const std::filesystem::path& out, const Config& config) const {
@@ -62,9 +64,10 @@ class trained_folder {
     };
     if constexpr (requires { config.adapter_alpha; })
       if (adapts_) {
-        heddle::train::write_adapter(
-            world, out / "adapter", described_, config, model_, names(), inputs_first_,
-            [&](auto& sink, const auto& named) { stages(sink, named, heddle::model::which_parameters::trained); });
+        if (writes_adapter())
+          heddle::train::write_adapter(
+              world, out / "adapter", described_, config, model_, names(), inputs_first_,
+              [&](auto& sink, const auto& named) { stages(sink, named, heddle::model::which_parameters::trained); });
         for (int k = 0; k < trainer.stages(); ++k) trainer.stage(k).merge_adapters();
       }
     heddle::train::write_together(world, out, plan_, [&](auto& sink) { stages(sink, names(), own()); });

@@ -65,7 +65,7 @@ outcome train(const Config& config, const std::string& mesh_text, const std::str
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     using world_type = std::remove_reference_t<decltype(world)>;
     hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, Zero, backend>, world_type> trainer(world, options,
-                                                                                                        when);
+                                                                                                      when);
     if (!resumed_from.empty()) hd::train::resume(trainer, resumed_from);
     std::vector<double> losses, norms;
     while (trainer.steps_done() < options.steps) {
@@ -79,8 +79,8 @@ outcome train(const Config& config, const std::string& mesh_text, const std::str
     trainer.parameter_memory().with_weights([&] {
       for (int k = 0; k < trainer.stages(); ++k)
         for (const md::parameter& p : trainer.stage(k).parameters()) {
-          const auto at = trainer.stage(k).weights().subspan(static_cast<std::size_t>(p.offset),
-                                                             static_cast<std::size_t>(p.count));
+          const auto at =
+              trainer.stage(k).weights().subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
           weights[p.name + " " + std::to_string(world.rank())].assign(at.begin(), at.end());
         }
     });
@@ -154,4 +154,22 @@ TEST_CASE("a head that is tied at run time has the bits, and the saves, of one t
 TEST_CASE("a trainer of any model lends weights and gradients", "[train][any_model][zero][ranks]") {
   const outcome kept = train<md::any_model<float>>(any(gpt2), "dp=3,pp=2", "1f1b", 2);
   CHECK((train<md::any_model<float>, hd::zero<3>>(any(gpt2), "dp=3,pp=2", "1f1b", 2) == kept));
+}
+
+TEST_CASE("relatives of Llama are trained by shards of zero<3>, and with adapters, as by whole weights",
+          "[train][any_model][zero][lora][ranks]") {
+  md::phi3_config half(shape, 4, 2);
+  half.longrope = {.count = 1, .original = 4, .table_factor = 1.2, .brief = {1.5}, .extended = {3}};
+  const md::gemma3_config mixed(shape, 3, 2, 100, 5);
+  for (const int rank : {0, 3})
+    for (const md::any_config& config :
+         {any(half, rank, 6), any(md::olmo2_config(shape), rank, 6, false), any(mixed, rank, 6)})
+      for (const char* mesh : {"dp=3,pp=2", "dp=2,tp=3"}) {
+        CAPTURE(to_string(config), mesh);
+        const outcome kept = train<md::any_model<float>>(config, mesh, "1f1b", 2);
+        CHECK((train<md::any_model<float>, hd::zero<3>>(config, mesh, "1f1b", 2) == kept));
+        const outcome alone = train<md::any_model<float>>(config, "", "1f1b", 2);
+        for (std::size_t i = 0; i < alone.losses.size(); ++i)
+          CHECK(kept.losses[i] == Approx(alone.losses[i]).epsilon(1e-5));
+      }
 }

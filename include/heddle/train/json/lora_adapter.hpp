@@ -1,6 +1,7 @@
 // heddle/train/json/lora_adapter.hpp: writes the adapters of a model's stages as the files of the PEFT package.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/model/write_parameters.hpp>
 #include <heddle/train/json/hugging_face_folder.hpp>
 
@@ -30,12 +31,17 @@ inline std::string adapted_layer(const std::string& parameter) {
 /// `inputs_first` whether its matrices lie [in, out], as GPT-2's;
 /// `write(sink, names)` writes this rank's adapters, as `model::write_parameters` does with `which_parameters::trained`. Returns the bytes
 /// of elements that this rank wrote.
-/// Errors: `io_error` on all ranks, as those of `write_together`.
+/// Errors: `io_error` on all ranks, as those of `write_together`; `config_error` where files have several products in one tensor (`names.fused`), which
+/// PEFT adapts together.
 /// Source: Hugging Face PEFT 0.21, `LoraConfig`.
 template <class World, class Config, class Write>
 std::int64_t write_adapter(World& world, const std::filesystem::path& folder,
                            const std::vector<model::parameter_outline>& parameters, const Config& config, const std::string& base, const model::hugging_face_names& names,
                            bool inputs_first, Write&& write) {
+  if (names.fused)
+    throw config_error(
+        "heddle: write_adapter: files of this family have queries, keys and values in one tensor, of which PEFT has one "
+        "adapter and the model three; merge them and write the model");
   std::vector<io::safetensors_outline> tensors;
   std::set<std::string> layers;
   const model::hugging_face_names adapter_names{std::string(detail::before_adapters) + names.prefix};
