@@ -200,16 +200,11 @@ int make(const settings& s) {
 
   io::megatron_writer writer(s.out, tokenizer.vocabulary());
   std::int64_t tokens = 0;
-  std::vector<std::int32_t> ids;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const io::megatron_corpus corpus(part_path(s, i));
-    for (std::int64_t d = 0; d < corpus.documents(); ++d) {
-      if (goes[static_cast<std::size_t>(begins[i] + d)]) continue;
-      ids.resize(static_cast<std::size_t>(corpus.length(d)));
-      corpus.copy(d, 0, std::span(ids));
-      writer.add(ids);
-      writer.end_document();
-      tokens += corpus.length(d);
+    for (std::int64_t d = 0, end = 0; d < corpus.documents(); d = end + 1) {
+      for (end = d; end < corpus.documents() && !goes[static_cast<std::size_t>(begins[i] + end)]; ++end) tokens += corpus.length(end);
+      writer.add_documents(corpus, d, end - d);
     }
   }
   writer.finish();

@@ -7,8 +7,6 @@
 #include <heddle/io/zstd/decompress.hpp>
 #endif
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -162,7 +160,7 @@ template <class F>
 void each_text(const part& p, const std::string& field, F&& f) {
   const bool lines = has_lines(p.file), packed = is_compressed(p.file);
   input in(p.file, lines && p.first > 0 ? p.first - 1 : p.first);
-  std::string text;
+  std::string text, said;
   if (!lines) {
     while (in.more(text)) {
     }
@@ -185,11 +183,10 @@ void each_text(const part& p, const std::string& field, F&& f) {
       const auto line = std::string_view(text).substr(begin, end - begin);
       if (std::exchange(skip, false) || line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       const auto value = io::member_text(line, field);
-      const auto parsed = value ? nlohmann::json::parse(*value, nullptr, false) : nlohmann::json();
-      if (!parsed.is_string())
+      if (!value || !io::read_string(*value, said))
         throw heddle::io_error("heddle: '" + p.file.string() + "', byte " + std::to_string(place) +
                                ": a line that is no JSON object with a text '" + field + "'");
-      f(std::string_view(parsed.get_ref<const std::string&>()), static_cast<std::int64_t>(line.size() + 1));
+      f(std::string_view(said), static_cast<std::int64_t>(line.size() + 1));
     }
     begin = (std::min)(begin, text.size());
     text.erase(0, begin);

@@ -11,6 +11,7 @@
 
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/json/mds.hpp>
+#include <heddle/io/json/member_text.hpp>
 #endif
 #if defined(HEDDLE_HAS_ZSTD)
 #include <heddle/io/zstd/decompress.hpp>
@@ -23,9 +24,11 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -141,6 +144,40 @@ TEST_CASE("shards that MosaicML's writer has made are read, where they are and f
   CHECK_THROWS_WITH(mio::zstd_decompressed(std::as_bytes(std::span(whole).subspan(1)), 558),
                     Contains("heddle: zstd: "));
 #endif
+}
+
+TEST_CASE("a string of JSON says what a parser says of it, whatever its bytes are", "[io][tokens]") {
+  std::string said;
+  const auto check = [&](const std::string& text) {
+    const auto parsed = nlohmann::json::parse(text, nullptr, false);
+    const bool is = mio::read_string(text, said);
+    if (is != parsed.is_string()) return false;
+    return !is || said == parsed.get_ref<const std::string&>();
+  };
+  for (const char* text :
+       {"\"\"", "\"", "", "1", "\"a\\n\\\"\\\\\\/\"", "\"\\u00e9\\uD83D\\ude00\"", "\"\\ud83d\"", "\"\\udc00\"",
+        "\"\\u12\"", "\"\\x\"", "\"a\nb\"", "\"a\"b\"", "\"\\\"", "\"\\u0000\"", "\"\\uD83Dx\"", "\"\xc3\""}) {
+    CAPTURE(text);
+    CHECK(check(text));
+  }
+  const std::uint64_t seed = 45;
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  constexpr std::string_view some = "ab\"\\\\\\uuudD8cC0019nrt/ \n\x7f\xc3\xa9\xed\xa0\xf0\x9f\x98\x80";
+  int strings = 0;
+  for (int k = 0; k < 20000; ++k) {
+    std::string text = "\"";
+    for (auto n = random() % 14; n > 0; --n) {
+      if (random() % 4 == 0)
+        text += std::array<const char*, 4>{"\\ud83d", "\\ude00", "\\u00E9", "\xf0\x9f\x98\x80"}[random() % 4];
+      else
+        text += some[random() % some.size()];
+    }
+    text += '"';
+    if (!check(text)) FAIL(text);
+    strings += nlohmann::json::accept(text);
+  }
+  CHECK(strings > 1000);
 }
 
 TEST_CASE("shards of MosaicML that cannot be are named, with what is wrong", "[io][tokens]") {

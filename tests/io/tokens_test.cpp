@@ -98,6 +98,41 @@ TEST_CASE("files of Megatron are written as published, and read", "[io][tokens]"
   CHECK(read.fingerprint() != small.fingerprint());
 }
 
+TEST_CASE("documents of a corpus are copied as they stand, runs of them at once", "[io][tokens]") {
+  const scratch_folder at("megatron-copy");
+  for (const std::int64_t vocabulary : {500, 70000}) {
+    const auto prefix = at / std::to_string(vocabulary);
+    io::megatron_writer from(prefix, vocabulary);
+    std::vector<std::int32_t> ids;
+    for (int d = 0; d < 3000; ++d) {
+      ids.assign(static_cast<std::size_t>(d % 700), d % 500);
+      from.add(ids);
+      from.end_document();
+    }
+    from.finish();
+    const io::megatron_corpus whole(prefix);
+    REQUIRE(whole.tokens() > 600000);  // more bytes than are held back
+    io::megatron_writer to(at / "some", vocabulary);
+    to.add_documents(whole, 5, 0);
+    to.add_documents(whole, 1, 2000);
+    to.add_documents(whole, 2999, 1);
+    CHECK_THROWS_WITH(to.add_documents(whole, 2999, 2), Contains("sequences 2999 to 3001"));
+    to.finish();
+    const io::megatron_corpus some(at / "some");
+    REQUIRE(some.documents() == 2001);
+    CHECK(std::ssize(some.document_begins()) == 2002);
+    for (std::int64_t d = 0; d < 2001; ++d) {
+      const std::int64_t was = d == 2000 ? 2999 : d + 1;
+      ids.assign(static_cast<std::size_t>(some.length(d)), -1);
+      some.copy(d, 0, std::span(ids));
+      REQUIRE(ids ==
+              std::vector<std::int32_t>(static_cast<std::size_t>(was % 700), static_cast<std::int32_t>(was % 500)));
+    }
+    io::megatron_writer other(at / "other", vocabulary == 500 ? 70000 : 500);
+    CHECK_THROWS_WITH(other.add_documents(whole, 0, 1), Contains("bytes a token; expected"));
+  }
+}
+
 TEST_CASE("an index of Megatron that cannot be is named, with the place", "[io][tokens]") {
   const scratch_folder folder("tokens");
   const auto fault = [&](std::size_t at, const std::string& bytes, std::size_t size = 82) {

@@ -218,6 +218,52 @@ TEST_CASE("a save in a store stays when its run saves the step again with other 
   }
 }
 
+TEST_CASE("a save that is written into a store replaces that of its run, not another run's", "[train][save][store]") {
+  const scratch_folder at("store-straight");
+  io::folder_store s(at / "bucket");
+  const auto put_save = [&](const std::string& run, const std::string& attempt, double value) {
+    io::manifest m;
+    m.step = 10;
+    m.facts = {{"run", run}, {io::detail::attempt_fact, attempt}};
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+      const std::string name = io::detail::object_name(m, io::detail::rank_file_name(rank));
+      const auto object = s.writer(name);
+      io::tensor_file_writer writer(io::durable_file(*object, s.where(name)));
+      const std::vector<double> values(3, value);
+      writer.add("w", std::span<const double>(values), {{6}, {3 * rank}, {3}});
+      const io::file_digest d = writer.finish();
+      m.files.push_back({rank, d.bytes, d.checksum});
+    }
+    io::commit_to_store(s, m);
+  };
+  const auto value = [&] {
+    double x = 0;
+    const io::checkpoint_reader reader(io::detail::files_in(s, *io::latest(s)));
+    reader.read("w", std::span<double>(&x, 1), {{6}, {4}, {1}});
+    return x;
+  };
+  put_save("a", "one", 1.5);
+  CHECK(value() == 1.5);
+  put_save("a", "two", 2.5);
+  CHECK(value() == 2.5);
+  CHECK(s.list("").size() == 4);  // the first attempt's files are gone
+  CHECK_THROWS_WITH(put_save("b", "three", 3.5), Contains("is there already, of another run"));
+  CHECK(value() == 2.5);
+  // Not all elements: it is no save.
+  io::manifest half;
+  half.step = 11;
+  half.facts = {{"run", "a"}, {io::detail::attempt_fact, "half"}};
+  {
+    const auto object = s.writer(io::detail::object_name(half, "rank-00000.tensors"));
+    io::tensor_file_writer writer(io::durable_file(*object, "half"));
+    writer.add("w", std::span<const double>(std::vector<double>(3)), {{6}, {0}, {3}});
+    const io::file_digest d = writer.finish();
+    half.files = {{0, d.bytes, d.checksum}};
+  }
+  CHECK_THROWS_WITH(io::commit_to_store(s, half), Contains("the ranks saved 3 of the 6 elements"));
+  CHECK(value() == 2.5);
+}
+
 TEST_CASE("what comes from a store takes the place of a save that cannot be read", "[train][save][store]") {
   const scratch_folder at("store-local");
   io::folder_store s(at / "bucket");

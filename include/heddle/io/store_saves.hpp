@@ -121,12 +121,22 @@ inline void put_save_files(store& to, const std::filesystem::path& save, const m
   }
 }
 
+namespace detail {
+inline void put_manifest(store& to, const manifest& m, int keep, bool replaces);
+}
+
 /// Completes a save in a store: for one caller, when all its files are there. Of the same run, older saves beyond
 /// `keep` are removed then (0: none), each manifest before its files, and what attempts of this run left of older
 /// steps that have no manifest.
 /// Errors: `io_error` if another save of this step is there, which stays; a file of this one is missing or has another
 /// size; those of the store.
 inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
+  detail::put_manifest(to, m, keep, false);
+}
+
+namespace detail {
+// `replaces`: what this run has saved of the step before.
+inline void put_manifest(store& to, const manifest& m, int keep, bool replaces) {
   for (const detail::save_object& o : detail::objects_of(m)) {
     const std::string name = detail::object_name(m, o.file);
     if (const auto there = to.size(name); there != o.bytes)
@@ -135,7 +145,13 @@ inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
                             : std::string("is missing")));
   }
   const std::string text = to_text(m), name = detail::manifest_object(m.step);
-  if (!to.put_new(name, std::as_bytes(std::span<const char>(text)))) detail::is_stored(to, m);
+  if (!to.put_new(name, std::as_bytes(std::span<const char>(text)))) {
+    refuse_other_run(to, m.step, run_of(m));
+    if (replaces)
+      to.put(name, std::as_bytes(std::span<const char>(text)));
+    else
+      is_stored(to, m);
+  }
   if (keep <= 0) return;
   int kept = 0;
   const std::vector<std::int64_t> steps = detail::steps_in(to);
@@ -159,9 +175,10 @@ inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
     for (const detail::save_object& o : detail::objects_of(*old)) to.remove(detail::object_name(*old, o.file));
   }
 }
+}  // namespace detail
 
 /// Completes a save whose files ranks have written into a store, as `put_save_manifest` does: for one caller. What its
-/// run has put of this step before is removed, but the save that is there.
+/// run has put of this step before goes, a complete save too.
 /// Errors: also as `commit`, for parts that overlap or are missing.
 inline manifest commit_to_store(store& to, manifest m, int keep = 2) {
   std::sort(m.files.begin(), m.files.end(), [](const rank_file& a, const rank_file& b) { return a.rank < b.rank; });
@@ -174,13 +191,12 @@ inline manifest commit_to_store(store& to, manifest m, int keep = 2) {
   const file_digest index = detail::write_index(durable_file(*object, files.path / detail::index_name), parts);
   m.index_bytes = index.bytes;
   m.index_checksum = index.checksum;
-  put_save_manifest(to, m, keep);
-  const manifest there = detail::read_manifest(to, m.step);
+  detail::put_manifest(to, m, keep, true);
   std::vector<std::string> wanted;
-  for (const detail::save_object& o : detail::objects_of(there)) wanted.push_back(detail::object_name(there, o.file));
+  for (const detail::save_object& o : detail::objects_of(m)) wanted.push_back(detail::object_name(m, o.file));
   for (const std::string& name : to.list(detail::object_name_in(m.step, detail::run_of(m), "")))
     if (std::find(wanted.begin(), wanted.end(), name) == wanted.end()) to.remove(name);
-  return there;
+  return m;
 }
 
 /// The newest complete save in a store: with a manifest that can be read, and all its files with their sizes. Why

@@ -36,10 +36,9 @@ void claim_saves(World& world, io::store& to) {
 }
 
 /// As `save`, straight into a store: each rank writes its file there, and with the manifest, put last, the save is
-/// there. A save of this step that is there stays: with the same contents it is taken for this one. Memory: one part of
-/// an object (`store::writer`).
-/// Errors, on all ranks: as `save`; `io_error` if another save of this step is there, of two runs one gets it; what the
-/// store says.
+/// there. A save of this step that this run made before is replaced. Memory: one part of an object (`store::writer`).
+/// Errors, on all ranks: as `save`; `io_error` if another run's save of this step is there: of two runs one gets it;
+/// what the store says.
 template <class Trainer>
 save_result save(Trainer& trainer, io::store& to, const save_facts& facts = {}) {
   detail::refuse_ahead(trainer);

@@ -79,6 +79,7 @@ class megatron_corpus {
   std::uint64_t fingerprint() const noexcept { return fingerprint_; }
 
  private:
+  friend class megatron_writer;
   std::int64_t offset(std::int64_t d) const noexcept;
 
   std::filesystem::path file_;
@@ -96,15 +97,22 @@ class megatron_writer {
   megatron_writer(std::filesystem::path prefix, std::int64_t vocabulary);
   /// One sequence. Errors: `config_error` naming a token that is not in the vocabulary.
   void add(std::span<const std::int32_t> tokens);
+  /// Sequences [first, first + count) of a corpus that such a writer has made, of a vocabulary of the same width and in
+  /// one piece of its `.bin`: each is a document. Errors: `config_error` if it is another's or has not so many.
+  void add_documents(const megatron_corpus& from, std::int64_t first, std::int64_t count);
   /// The sequences since the last call are a document.
   void end_document() { documents_.push_back(static_cast<std::int64_t>(lengths_.size())); }
   /// Returns when both files are on the disk, the index last.
   void finish();
 
  private:
+  void hold(std::span<const std::byte> bytes);
+
   std::filesystem::path prefix_;
   std::int64_t vocabulary_;
   durable_file tokens_;
+  std::vector<std::byte> held_{};
+  std::vector<std::uint16_t> narrow_{};
   std::vector<std::int32_t> lengths_{};
   std::vector<std::int64_t> documents_{0};
 };

@@ -98,15 +98,43 @@ HEDDLE_INLINE void megatron_writer::add(std::span<const std::int32_t> tokens) {
                          std::to_string(lengths_.size()) + " is " + std::to_string(tokens[i]) +
                          "; the vocabulary has " + std::to_string(vocabulary_));
   if (vocabulary_ < 65500) {
-    const std::vector<std::uint16_t> narrow(tokens.begin(), tokens.end());
-    tokens_.write(std::as_bytes(std::span(narrow)));
+    narrow_.assign(tokens.begin(), tokens.end());
+    hold(std::as_bytes(std::span(narrow_)));
   } else {
-    tokens_.write(std::as_bytes(tokens));
+    hold(std::as_bytes(tokens));
   }
   lengths_.push_back(static_cast<std::int32_t>(tokens.size()));
 }
 
+HEDDLE_INLINE void megatron_writer::hold(std::span<const std::byte> bytes) {
+  constexpr std::size_t most = std::size_t{1} << 20;  // a call of the system for each sequence costs more than its copy
+  held_.insert(held_.end(), bytes.begin(), bytes.end());
+  if (held_.size() < most) return;
+  tokens_.write(held_);
+  held_.clear();
+}
+
+HEDDLE_INLINE void megatron_writer::add_documents(const megatron_corpus& from, std::int64_t first, std::int64_t count) {
+  const auto type = vocabulary_ < 65500 ? detail::megatron_type::u16 : detail::megatron_type::i32;
+  if (from.type_ != type || first < 0 || count < 0 || count > from.documents() - first)
+    throw config_error("heddle: '" + tokens_.path().string() + "': sequences " + std::to_string(first) + " to " +
+                       std::to_string(first + count) + " of '" + from.file_.string() + "', which has " +
+                       std::to_string(from.documents()) + " of " + std::to_string(detail::bytes_of(from.type_)) +
+                       " bytes a token; expected " + std::to_string(detail::bytes_of(type)));
+  std::int64_t tokens = 0;
+  for (std::int64_t d = first; d < first + count; ++d) {
+    lengths_.push_back(static_cast<std::int32_t>(from.length(d)));
+    end_document();
+    tokens += from.length(d);
+  }
+  if (count > 0)
+    hold(from.tokens_.bytes().subspan(static_cast<std::size_t>(from.offset(first)),
+                                      static_cast<std::size_t>(tokens * detail::bytes_of(type))));
+}
+
 HEDDLE_INLINE void megatron_writer::finish() {
+  tokens_.write(held_);
+  held_.clear();
   tokens_.close();
   durable_file index(detail::named_beside(prefix_, ".idx"));
   const auto put = [&](auto value) { index.write(std::as_bytes(std::span(&value, 1))); };
