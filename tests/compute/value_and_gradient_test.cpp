@@ -226,6 +226,55 @@ TEST_CASE("attention, norms and softmax over split heads equal one rank", "[comp
   });
 }
 
+TEST_CASE("vjp: values of any shape and products with their gradients equal definitions on every mesh",
+          "[compute][gradient][ranks]") {
+  constexpr std::int64_t b = 5, i = 3, o = 4;
+  const numbers x = random_numbers(b * i, 1), w = random_numbers(i * o, 2), dy = random_numbers(b * o, 3);
+  // y = softmax(x w) by rows, whose backward reads y.
+  numbers y(at(b * o)), dx(at(b * i)), dw(at(i * o));
+  for (std::int64_t r = 0; r < b; ++r) {
+    numbers e(at(o));
+    double sum = 0, product = 0;
+    for (std::int64_t c = 0; c < o; ++c) {
+      double z = 0;
+      for (std::int64_t k = 0; k < i; ++k) z += x[at(r * i + k)] * w[at(k * o + c)];
+      sum += e[at(c)] = std::exp(z);
+    }
+    for (std::int64_t c = 0; c < o; ++c) product += (y[at(r * o + c)] = e[at(c)] / sum) * dy[at(r * o + c)];
+    for (std::int64_t c = 0; c < o; ++c) {
+      const double dz = y[at(r * o + c)] * (dy[at(r * o + c)] - product);
+      for (std::int64_t k = 0; k < i; ++k) {
+        dx[at(r * i + k)] += dz * w[at(k * o + c)];
+        dw[at(k * o + c)] += dz * x[at(r * i + k)];
+      }
+    }
+  }
+  const auto compare = [&](auto mesh) {
+    using M = decltype(mesh);
+    const auto found = on_all(mesh, [&](auto& backend, auto& world) {
+      const auto in = spread<rows<M>>(x, hd::shape{b, i}).part(rows<M>{mesh}, world.rank());
+      // The weights are a temporary that the pull keeps.
+      auto [value, pull] = hd::vjp<hd::reduced_gradients>(
+          backend, world, [](auto in, auto w) { return hd::apply<op::softmax<1>>(hd::einsum<"bi,io->bo">(in, w)); }, in,
+          spread<copies<M>>(w, hd::shape{i, o}).part(copies<M>{mesh}, world.rank()));
+      using dual = hd::dual<typename decltype(value)::layout_type>;
+      static_assert(std::same_as<dual, typename std::remove_cvref_t<decltype(pull)>::layout_type>);
+      const auto seed = [&] { return spread<dual>(dy, hd::shape{b, o}).part(dual{mesh}, world.rank()); };
+      auto wrong = spread<dual>(dy, hd::shape{o, b}).part(dual{mesh}, world.rank());
+      CHECK_THROWS_AS(pull(std::move(wrong)), hd::layout_error);
+      auto [d_in, d_w] = pull(seed());
+      CHECK_THROWS_AS(pull(seed()), hd::config_error);
+      return std::tuple(std::move(value), std::move(d_in), std::move(d_w));
+    });
+    INFO(to_string(mesh));
+    CHECK(worst_difference(found[0], y) < 1e-14);
+    CHECK(worst_difference(found[1], dx) < 1e-13);
+    CHECK(worst_difference(found[2], dw) < 1e-13);
+  };
+  compare(fixed{});
+  for (const int d : {1, 3}) compare(flexible(d, 4 - d));
+}
+
 TEST_CASE("constants get no gradient and unused operands zeros", "[compute][gradient][ranks]") {
   const auto results = hd::testing::on_ranks(fixed{}, [](auto& world) {
     hc::host<> backend;

@@ -88,8 +88,8 @@ TEST_CASE("meta_learning: one inner step from MAML's weights halves what it does
           "[train][ranks][slow]") {
   for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {
     INFO("seed " << seed);
-    const double maml = maml::train(2, 20'000, seed, {})[1],
-                 joint = maml::train(2, 20'000, seed, {.inner_steps = 0})[1];
+    const double maml = maml::train(1, 20'000, seed, {})[1],
+                 joint = maml::train(1, 20'000, seed, {.inner_steps = 0})[1];
     WARN("seed " << seed << ": " << maml << " and " << joint);
     CHECK(maml < joint / 2);
   }

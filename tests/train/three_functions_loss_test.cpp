@@ -7,7 +7,7 @@
 
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
-#include <heddle/train/named_context.hpp>
+#include <heddle/train/three_functions.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -195,4 +195,54 @@ TEST_CASE("three_functions: a loss as one expression has the collectives of the 
   CHECK(difference_of(expression, hand) < 1e-12);
   CHECK(expression.along_tp == hand.along_tp);
   CHECK(expression.along_dp == hand.along_dp);
+}
+
+TEST_CASE("three_functions: weights in bf16 with masters in float train as float ones do",
+          "[train][three_functions][ranks]") {
+  struct sample {
+    float x = 0;
+  };
+  struct result {
+    double first = 0, last = 0;
+    bool all_bf16 = true;
+  };
+  const auto train = [](int d) {
+    result r;
+    std::mutex lock;
+    hd::launch<hd::threads>(loss_mesh<2>(d), [&](auto& world) {
+      using strategy = hd::strategy<loss_mesh<2>, hd::zero<1>, hd::precision<hd::weights_in<hd::bf16>>>;
+      const auto collate = [](const std::vector<sample>& some) { return some; };
+      const auto loss = [](auto& c, const std::vector<sample>& some) {
+        auto x = c.make_activations(static_cast<std::int64_t>(some.size()), loss_inputs);
+        auto minus_target = c.make_activations(static_cast<std::int64_t>(some.size()), loss_outputs);
+        for (std::size_t i = 0; i < some.size(); ++i) {
+          for (std::size_t k = 0; k < 3; ++k) x.elements()[3 * i + k] = std::sin(some[i].x + static_cast<float>(k));
+          for (std::size_t k = 0; k < 4; ++k)
+            minus_target.elements()[4 * i + k] = -std::cos(some[i].x * static_cast<float>(k));
+        }
+        return as_expression(c, x, minus_target);
+      };
+      const auto predict = [](auto&, const std::vector<sample>& some) { return std::vector<float>(some.size()); };
+      tr::three_functions_options options{.batch = 12, .per_rank = 2, .epochs = 60};
+      options.learning_rate = {.peak = 2e-2};
+      auto p = tr::three_functions<strategy, loss_model, float, by_columns>(world, collate, loss, predict, options);
+      std::vector<sample> data(24);
+      for (std::size_t i = 0; i < data.size(); ++i) data[i].x = static_cast<float>(i) / 12 - 1;
+      double first = 0, last = 0;
+      p.run(data, [&](const tr::three_functions_step& s) {
+        last = s.loss;
+        if (s.step == 0) first = s.loss;
+      });
+      const std::lock_guard hold(lock);
+      for (const float w : p.all().weights()) r.all_bf16 = r.all_bf16 && static_cast<float>(hd::bf16(w)) == w;
+      r.first = first, r.last = last;
+    });
+    return r;
+  };
+  const result one = train(1), three = train(3);
+  CHECK(one.all_bf16);
+  CHECK(three.all_bf16);
+  CHECK(one.last < one.first / 10);
+  CHECK(three.first == Approx(one.first).epsilon(1e-5));
+  CHECK(three.last == Approx(one.last).epsilon(0.1));
 }

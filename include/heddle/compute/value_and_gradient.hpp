@@ -384,11 +384,16 @@ auto constant(X&& x) {
 }
 
 namespace compute::detail {
+// What the function returns for placeholders.
+template <class F, class Places, class... Args>
+struct expression_of_function;
+template <class F, std::size_t... K, class... Args>
+struct expression_of_function<F, std::index_sequence<K...>, Args...> {
+  using type = std::remove_cvref_t<decltype(std::declval<const F&>()(placeholder_of<K, Args>{}...))>;
+};
 template <class F, class... Args>
-using expression_made = decltype([]<std::size_t... K>(std::index_sequence<K...>) {
-  return std::type_identity<
-      std::remove_cvref_t<decltype(std::declval<const F&>()(placeholder_of<K, std::remove_cvref_t<Args>>{}...))>>{};
-}(std::index_sequence_for<Args...>{}));
+using expression_made =
+    typename expression_of_function<F, std::index_sequence_for<Args...>, std::remove_cvref_t<Args>...>::type;
 }  // namespace compute::detail
 
 namespace compute {
@@ -519,7 +524,7 @@ auto vjp(Backend& backend, World& world, const F& f, Args&&... args) {
   if constexpr (!compute::detail::takes_tensors<std::remove_cvref_t<Args>...>()) {
     return compute::value_and_pull<compute::no_gradient, compute::no_gradient>{};
   } else {
-    using root = typename compute::detail::expression_made<F, Args...>::type;
+    using root = compute::detail::expression_made<F, Args...>;
     if constexpr (!compute::detail::can_differentiate<root, false>()) {
       return compute::value_and_pull<compute::no_gradient, compute::no_gradient>{};
     } else {
@@ -563,7 +568,7 @@ auto value_and_gradient(Backend& backend, World& world, const F& f, const Args&.
   if constexpr (!compute::detail::takes_tensors<Args...>()) {
     return std::tuple{compute::no_gradient{}, (static_cast<void>(args), compute::no_gradient{})...};
   } else {
-    using root = typename compute::detail::expression_made<F, Args...>::type;
+    using root = compute::detail::expression_made<F, Args...>;
     if constexpr (compute::detail::can_differentiate<root, true>()) {
       auto [value, pull] = vjp<Policy>(backend, world, f, args...);
       auto gradients = pull(compute::one_of<std::remove_cvref_t<decltype(pull)>>(world));

@@ -91,6 +91,19 @@ struct example_order {
 
 }  // namespace detail
 
+namespace detail {
+template <class T>
+inline constexpr bool computes_losses = std::is_same_v<T, float> || std::is_same_v<T, double>;
+template <class T>
+constexpr bool loss_computed_in() {
+  static_assert(
+      computes_losses<T>,
+      "heddle: three_functions: losses are computed in float or double; for bf16 weights with masters in float "
+      "give the strategy a precision<weights_in<bf16>>, and float here");
+  return computes_losses<T>;
+}
+}  // namespace detail
+
 /// Trains and predicts; made by `three_functions`. `Strategy`: mesh, schedule of one stage, `zero`, backend, observer.
 template <class Strategy, class T, named_model Model, class World, class Collate, class Loss, class Predict,
           class Rules>
@@ -314,7 +327,8 @@ class three_function_pipeline {
 ///
 /// The same three functions run on any mesh with or without the axes dp and tp, and give the same numbers up to rounding.
 /// `auto p = train::three_functions<model, double>(world, collate, loss, predict, options); p.run(examples, report);`
-/// `three_functions<strategy, model, double>(world, ..., options, observer)` is told how to train: `zero<1>`, an observer.
+/// `three_functions<strategy, model, double>(world, ..., options, observer)` is told how to train: `zero<1>`, an observer,
+/// `precision<weights_in<bf16>>` with a T of float for bf16 weights and masters and moments in float.
 /// Errors: `config_error` if the batch is no whole number of micro-batches, or the schedule cuts the model into stages.
 /// Source: Tan et al., "Redco", arXiv:2310.16355, section 3.2. Loss and gradients are weighted by tokens instead of by
 /// replicas, whose means would be wrong where they hold different numbers of valid tokens.
@@ -322,8 +336,9 @@ template <detail::training_strategy Strategy, named_model Model, class T, class 
           class Collate, class Loss, class Predict, class... More>
 auto three_functions(World& world, Collate collate, Loss loss, Predict predict, const three_functions_options& options,
                      More&... more) {
-  return three_function_pipeline<Strategy, T, Model, World, Collate, Loss, Predict, Rules>(
-      world, std::move(collate), std::move(loss), std::move(predict), options, more...);
+  if constexpr (detail::loss_computed_in<T>())
+    return three_function_pipeline<Strategy, T, Model, World, Collate, Loss, Predict, Rules>(
+        world, std::move(collate), std::move(loss), std::move(predict), options, more...);
 }
 template <named_model Model, class T, class Rules = redco_rules, class Backend = compute::host<>, class World,
           class Collate, class Loss, class Predict>
