@@ -90,12 +90,14 @@ TEST_CASE("a served model gives the tokens of transformers on any mesh, and ends
   const heddle::io::tokenizer t = heddle::io::load_tokenizer(golden + "tokenizer/llama3.json");
   const fs::path keys = fs::temp_directory_path() / ("heddle-serve-keys-" + std::to_string(::getpid()));
   std::ofstream(keys) << "a key\n";
-  for (const std::string mesh :
-       {"tp=1", "pp=2,tp=2"}) {  // the second one proposes tokens, which leaves answers the same
-    const std::string by = mesh == "tp=1" ? "none" : "ngram";
+  // The second one proposes tokens, which leaves answers the same; the third has pools of prompts and of answers.
+  for (const std::string mesh : {"tp=1", "pp=2,tp=2", "pools"}) {
     CAPTURE(mesh);
-    program p({"--model", golden + "models/llama3", "--tokenizer", golden + "tokenizer/llama3.json", "--port", "0",
-               "--mesh", mesh, "--cache-mib", "1", "--api-key-file", keys.string(), "--speculate", by});
+    std::vector<std::string> on{"--mesh", mesh, "--speculate", mesh == "tp=1" ? "none" : "ngram"};
+    if (mesh == "pools") on = {"--prefill", "tp=1", "--decode", "tp=2"};
+    on.insert(on.end(), {"--model", golden + "models/llama3", "--tokenizer", golden + "tokenizer/llama3.json", "--port",
+                         "0", "--cache-mib", "1", "--api-key-file", keys.string()});
+    program p(on);
     const std::string head = p.lines_to("context");  // the model is loaded
     CAPTURE(head);
     const std::size_t at = head.find("http://127.0.0.1:");
