@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/io/json/member_text.hpp>
+#include <heddle/io/tokenizer/json_string.hpp>
 #if defined(HEDDLE_HAS_ZSTD)
 #include <heddle/io/zstd/decompress.hpp>
 #endif

@@ -11,7 +11,7 @@
 
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/json/mds.hpp>
-#include <heddle/io/json/member_text.hpp>
+#include <heddle/io/tokenizer/json_string.hpp>
 #endif
 #if defined(HEDDLE_HAS_ZSTD)
 #include <heddle/io/zstd/decompress.hpp>
