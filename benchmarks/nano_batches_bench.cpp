@@ -27,9 +27,11 @@
 #include <fstream>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -208,7 +210,9 @@ sim::share_table measured_table(int rounds) {
       }
       all.push_back({median(shares), median(speeds)});
     }
-    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.share < b.share; });
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {  // of one share the fastest first
+      return a.share != b.share ? a.share < b.share : a.speed > b.speed;
+    });
     auto& line = table.points[static_cast<std::size_t>(l)] = {{0, 0}};
     for (const auto& p : all)
       if (p.share > line.back().share && p.speed > line.back().speed) line.push_back(p);
