@@ -212,7 +212,7 @@ struct definition {
                   S count, v& dx) const {
     v back = of_rows();
     for (std::size_t i = 0; i < back.size(); ++i) back[i] = rstd[i] * rstd[i] * sum[i] / count;
-    each([&](auto i, auto j, auto at) { dx[at] = rstd[i] * (dy[at] * w[j] - x[at] * back[i]); });
+    each([&](auto i, auto j, auto at) { dx[at] += rstd[i] * (dy[at] * w[j] - x[at] * back[i]); });
   }
 
   using ids = std::vector<std::int32_t>;

@@ -10,6 +10,7 @@
 #include <heddle/model/layers/chunked_head.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/layers/gated_linear_attention.hpp>
+#include <heddle/model/layers/normed_after.hpp>
 #include <heddle/model/llama.hpp>
 
 #include <cmath>
@@ -395,6 +396,11 @@ TEST_CASE("norms", "[model][gradient]") {
       "the output must give it the norm's role");
   CHECK_THROWS_AS(alone_again(rms(5)), hd::config_error);
   check("norms of heads", ly::head_norm<hd::dim::heads, hd::dim::group>("hn", {2, 3}, 4, 1e-5), 24, 24);
+  check("norms of heads by 1 + w", ly::shifted_head_norm<hd::dim::heads>("hn", {3}, 4, 1e-5), 12, 12);
+  check("norms of all heads together", ly::joined_head_norm<hd::dim::heads, hd::dim::group>("hn", {2, 3}, 4, 1e-5), 24,
+        24);
+  CHECK(gradients_error(ly::rms_norm<hd::dim::width, true>("rms", 5, 1e-5), 5, 5) < tolerance);
+  check("a norm behind a layer", ly::plain_residual(ly::normed_after(mlp(4, 7), ly::rms_norm<>("rms", 4, 1e-5))), 4, 4);
 }
 
 TEST_CASE("plain and gated MLPs", "[model][gradient]") {
@@ -423,17 +429,22 @@ TEST_CASE("attention with one product, and with grouped queries and rotary posit
     check("a window", attention, 8, 8);
   }
   {
+    auto part = grouped(1, 2, 6);
+    part.rotating = 4;
+    part.longrope = {.count = 2, .original = 4, .table_factor = 1.3, .brief = {1, 1}, .extended = {2, 5}};
+    check("two of three pairs rotate", part, 12, 12);
+    using joined =
+        ly::grouped_attention<false, false, true, ly::storage::out_in, ly::no_adapter, false, ly::joined_head_norm>;
+    check("norms of all heads together", grouped<joined>(2, 2, 4, 6), 6, 6);
+  }
+  {
     using linear = ly::gated_linear_attention;
     check("linear attention",
-          linear{"attn",
-                 linear::q_layer("q", {6}, {2, 2, 3}),
-                 linear::kv_layer("k", {6}, {2, 3}),
-                 linear::kv_layer("v", {6}, {2, 3}),
-                 linear::down_layer("gk.0", {6}, {2}),
+          linear{"attn", linear::q_layer("q", {6}, {2, 2, 3}), linear::kv_layer("k", {6}, {2, 3}),
+                 linear::kv_layer("v", {6}, {2, 3}), linear::down_layer("gk.0", {6}, {2}),
                  linear::up_layer("gk.1", {2}, {2, 3}),
                  linear::norm_layer("g_norm", {2, 2}, 3, 1e-5, ly::detail::kept_heads),
-                 linear::out_layer("o", {2, 2, 3}, {6}),
-                 0.7},
+                 linear::out_layer("o", {2, 2, 3}, {6}), 0.7},
           6, 6);
   }
   check("normed heads, wider than the stream", grouped<ly::grouped_attention<false, false, true>>(2, 2, 4, 6), 6, 6);

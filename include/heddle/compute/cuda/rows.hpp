@@ -254,8 +254,11 @@ struct rms_norm_backward_of_sums_row {
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     const T *const d = dy + i * columns, *const in = x + i * columns, *const factor = w;
     const S s = rstd[i], back = s * s * sum[i] / count;
-    const auto term = [s, back](std::int64_t, S e, S f, S at, T& out) { out = converted<T>(s * (e * f - at * back)); };
-    for_packs(g, columns, term, d, factor, in, overwritten(dx + i * columns));
+    const auto added = [s, back](std::int64_t, S e, S f, S at, S before, T& out) {
+      out = converted<T>(before + s * (e * f - at * back));
+    };
+    const T* const onto = dx + i * columns;
+    for_packs(g, columns, added, d, factor, in, onto, overwritten(dx + i * columns));
   }
 };
 template <launcher L, class T>

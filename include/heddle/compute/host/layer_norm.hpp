@@ -130,9 +130,10 @@ void body(ops::rms_norm_backward_of_sums, team& workers, std::int64_t rows, std:
   using S = sum_of_type<T>;
   each_normed_row<S>(workers, rows, columns, [&](std::int64_t i, S) {
     const S s = rstd[i], back = s * s * sum[i] / count;
+    T* const out = dx + i * columns;
     map_lanes(
-        columns, dx + i * columns, [=](S a, S c, S v) { return s * (a * c - v * back); }, dy + i * columns, w,
-        x + i * columns);
+        columns, out, [=](S old, S a, S c, S v) { return old + s * (a * c - v * back); }, static_cast<const T*>(out),
+        dy + i * columns, w, x + i * columns);
   });
 }
 

@@ -125,9 +125,10 @@ void body(ops::rms_norm_backward_of_sums, const on<Exec>& exec, std::int64_t row
   each(
       exec, "heddle::rms_norm_backward_of_sums", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
         const T s = rstd[i], back = s * s * sum[i] / count;
+        T* const out = dx + i * columns;
         map_block<Exec>(
-            columns, dx + i * columns, [=](T a, T c, T v) { return s * (a * c - v * back); }, dy + i * columns, w,
-            x + i * columns);
+            columns, out, [=](T old, T a, T c, T v) { return old + s * (a * c - v * back); },
+            static_cast<const T*>(out), dy + i * columns, w, x + i * columns);
       });
 }
 template <class Exec, class T>

@@ -95,13 +95,13 @@ struct rms_norm_row_dot : row_operation {
   using takes = signature<in<rows, columns>, in<rows, columns>, in<columns>, out_sums<rows>>;
   static constexpr std::int64_t flops(const dims& n) { return 3 * n.product(); }
 };
-/// dx = rstd (w dy - x rstd^2 sum / count), with `sum` of `rms_norm_row_dot` and `count` of all columns.
+/// Adds rstd (w dy - x rstd^2 sum / count) to dx, with `sum` of `rms_norm_row_dot` and `count` of all columns.
 struct rms_norm_backward_of_sums : row_operation {
   static constexpr const char* name = "rms_norm_backward_of_sums";
   static constexpr const char* arguments[] = {"dy", "x", "w", "rstd", "sum", "count", "dx"};
   using takes = signature<in<rows, columns>, in<rows, columns>, in<columns>, in_sums<rows>, in_sums<rows>, number,
-                          out<rows, columns>>;
-  static constexpr std::int64_t flops(const dims& n) { return 4 * n.product(); }
+                          inout<rows, columns>>;
+  static constexpr std::int64_t flops(const dims& n) { return 5 * n.product(); }
 };
 
 /// m = the greatest logit of each row, -inf for no columns.

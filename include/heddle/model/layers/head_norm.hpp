@@ -98,7 +98,7 @@ struct joined_head_norm : leaf {
     return list(activation<inverse_deviation, life::until_weight, dims<>, columns>{{}, role},
                 activation<row_sum, life::scratch, dims<>, columns>{});
   }
-  using needs = compute::facet_list<compute::split_rms_norm_facet>;
+  using needs = compute::facet_list<compute::split_rms_norm_facet, compute::elementwise_facet>;
   template <class Layouts>
   using laid = typename Layouts::template edge<columns>;
 
@@ -114,10 +114,11 @@ struct joined_head_norm : leaf {
     });
     return made<laid<typename B::layouts>>{};
   }
-  /// Fills dx.
+  /// Adds to dx.
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
-                      bool /*add*/) const {
+                      bool add) const {
+    if (!add) compute::run<compute::ops::fill>(b.compute(), elements_of(dx), typename B::scalar(0));
     compute::run<compute::ops::rms_norm_row_dot>(b.compute(), dy, x, b.vector(weight{}), b.vector(row_sum{}));
     add_up(b);
     compute::run<compute::ops::rms_norm_backward_of_sums>(

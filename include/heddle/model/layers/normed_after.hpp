@@ -10,7 +10,7 @@ namespace heddle::inline v0::model::layers {
 struct before_norm {};    ///< activation: what the layer gives the norm
 struct d_before_norm {};  ///< gradient of `before_norm`
 
-/// y = norm(f(x)), for a layer f of the residual stream.
+/// y = norm(f(x)), for a layer f of the residual stream. The norm has no role: its output goes into the stream, which keeps no activation of it.
 /// Shapes: x, y [rows, width].
 template <class F, class Norm>
 struct normed_after {
