@@ -14,8 +14,6 @@
 #include <heddle/model/falcon_drafter.hpp>
 #include <heddle/model/feature_text.hpp>
 #include <heddle/model/folded_sharding.hpp>
-#include <heddle/model/gemma3.hpp>
-#include <heddle/model/gemma3_config.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/graph_layer.hpp>
@@ -55,7 +53,6 @@
 #include <heddle/model/layers/medusa_head.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
 #include <heddle/model/layers/multiply.hpp>
-#include <heddle/model/layers/normed_after.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/readouts.hpp>
@@ -74,13 +71,9 @@
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/mixtral_config.hpp>
 #include <heddle/model/network.hpp>
-#include <heddle/model/olmo2.hpp>
-#include <heddle/model/olmo2_config.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/parameters.hpp>
-#include <heddle/model/phi3.hpp>
-#include <heddle/model/phi3_config.hpp>
 #include <heddle/model/pipeline/boundary_memory.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/companion.hpp>
