@@ -939,7 +939,7 @@ void compare_bf16_with_host_and_double() {
         all.insert(all.end(), other.begin(), other.end());
       return all;
     };
-    const std::size_t count = (columns >= 12 ? 26u : 22u) + 10 + 6 + 6;
+    const std::size_t count = (columns >= 12 ? 26u : 22u) + 15 + 6 + 6;
     const auto got = all_of(static_cast<B*>(nullptr), static_cast<half*>(nullptr), rows, columns);
     check(got, all_of(static_cast<host*>(nullptr), static_cast<half*>(nullptr), rows, columns), 0x1p-7, count);
     check(got, all_of(static_cast<host*>(nullptr), static_cast<double*>(nullptr), rows, columns), 0x1p-6, count);
