@@ -5,7 +5,7 @@
 #include <heddle/train.hpp>
 #include <heddle/train/three_functions.hpp>
 
-#include "cart_pole/environment.hpp"
+#include "environment.hpp"
 
 #include <algorithm>
 #include <array>

@@ -33,6 +33,7 @@ class any_cached_rows {
 
   virtual ~any_cached_rows() = default;
   /// As of `cached_stage`.
+  virtual const cache_extent& cache() const noexcept = 0;
   virtual void visit_cache(const tensor_visitor& visit) = 0;
   virtual void each_cached_columns(const columns_visitor& visit) const = 0;
   template <bool OfStates = false>
@@ -95,6 +96,7 @@ class held_runner final : public any_model_runner<typename Runner::scalar, typen
   followed follow() override { return runner_.follow(); }
   void interrupt() override { runner_.interrupt(); }
   void finish() override { runner_.finish(); }
+  const cache_extent& cache() const noexcept override { return runner_.stage().cache(); }
   void visit_cache(const typename any_cached_rows<T, space>::tensor_visitor& visit) override {
     runner_.stage().visit_cache(visit);
   }
