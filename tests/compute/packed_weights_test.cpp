@@ -299,3 +299,29 @@ TEST_CASE("a backend packs the weights it was told of and no others", "[compute]
                      hd::matrix_view<float>(z.data(), shape));
   CHECK(y == z);
 }
+
+TEST_CASE("grouped products with packed weights refuse offsets and sizes as those with stored weights do",
+          "[compute][error]") {
+  const std::vector<float> w = compute_test::normal<float>(8, 1), x = compute_test::normal<float>(6, 2);
+  std::vector<float> y(6);
+  cp::packed_weights<cp::host<>, cp::f32_weights> packed{1};
+  cp::host<> plain{1};
+  packed.pack(w);
+  const cp::stack_view<const float> experts{w.data(), hd::dynamic_shape<3>(2, 2, 2)};
+  const auto text = [&](auto& backend, const std::vector<std::int64_t>& offsets, std::int64_t rows_of_y) {
+    try {
+      cp::grouped_matmul(backend, view_of(x, 3, 2), std::span<const std::int64_t>(offsets), experts,
+                         hd::matrix_view<float>{y.data(), hd::dynamic_shape<2>(rows_of_y, 2)});
+    } catch (const hd::layout_error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const std::vector<std::int64_t>& offsets :
+       {std::vector<std::int64_t>{0, 2, 5}, {0, 4, 2}, {0, 3}, {0, 1, 2, 3}, {0, 2, 3}})
+    for (const std::int64_t rows : {3, 2}) {
+      CAPTURE(offsets, rows);
+      CHECK(text(packed, offsets, rows) == text(plain, offsets, rows));
+      CHECK(text(packed, offsets, rows).empty() == (rows == 3 && offsets == std::vector<std::int64_t>{0, 2, 3}));
+    }
+}

@@ -421,13 +421,19 @@ TEMPLATE_TEST_CASE("keys in blocks by head give the bits of keys in blocks by ro
       const hc::head_rows<T> to{d.data(), rows, heads, size, heads * size};
       const hc::head_rows<T> out{outs[1].data(), 6, 4, size, 4 * size};
       auto dq = q;
-      CHECK_THROWS_WITH(
-          hc::run<hc::ops::attention_backward>(backend, out,
-                                               hc::head_rows<const T>{q.data(), 6, 4, size, 4 * size}, kept[0],
-                                               kept[1], out, lses[1], slices, sum(0.4),
-                                               hc::head_rows<T>{dq.data(), 6, 4, size, 4 * size}, to, to,
-                                               hc::key_pages{pages, block_rows}),
-          Catch::Contains("should lie row by row, got blocks by head"));
+      CHECK_THROWS_WITH(hc::run<hc::ops::attention_backward>(
+                            backend, out, hc::head_rows<const T>{q.data(), 6, 4, size, 4 * size}, kept[0], kept[1], out,
+                            lses[1], slices, sum(0.4), hc::head_rows<T>{dq.data(), 6, 4, size, 4 * size}, to, to,
+                            hc::key_pages{pages, block_rows}),
+                        Catch::Contains("should lie row by row, got blocks by head"));
+      for (const int64_t of_page : {int64_t{0}, 2 * block_rows})
+        CHECK_THROWS_WITH(
+            hc::run<hc::ops::attention>(
+                backend, hc::head_rows<const T>{q.data(), 6, 4, size, 4 * size},
+                hc::head_rows<T>{kept[0].data, 2 * block_rows, heads, size, size, block_rows * size},
+                hc::head_rows<T>{kept[1].data, 2 * block_rows, heads, size, size, block_rows * size}, slices, sum(0.4),
+                hc::head_rows<T>{outs[1].data(), 6, 4, size, 4 * size}, std::span(lses[1]), hc::key_pages{{}, of_page}),
+            Catch::Contains("by head should be whole pages"));
     }
   }
   REQUIRE(outs[0] == outs[1]);

@@ -371,8 +371,8 @@ TEST_CASE("names in order have the layers with experts only, their routers' rows
   CHECK(names("model.layers.1.mlp.experts.0.gate_proj.weight").name == "model.layers.1.mlp.experts.2.gate_proj.weight");
   CHECK(names("model.layers.1.mlp.experts.3.down_proj.weight").name == "model.layers.1.mlp.experts.0.down_proj.weight");
   CHECK(names("model.layers.2.mlp.experts.3.up_proj.weight").name == "model.layers.2.mlp.experts.3.up_proj.weight");
-  CHECK(names("model.layers.1.mlp.gate.weight").rows == std::vector<std::int64_t>{2, 3, 1, 0});
-  CHECK(names("model.layers.1.mlp.gate.e_score_correction_bias").rows == std::vector<std::int64_t>{2, 3, 1, 0});
+  CHECK(names("model.layers.1.mlp.gate.weight").order == std::vector<std::int64_t>{2, 3, 1, 0});
+  CHECK(names("model.layers.1.mlp.gate.e_score_correction_bias").order == std::vector<std::int64_t>{2, 3, 1, 0});
   CHECK(names("model.layers.0.mlp.down_proj.weight").rows.empty());
   std::set<std::string> before, after;
   for (const std::string& name : md::parameter_names(model)) before.insert(name), after.insert(names(name).name);

@@ -222,7 +222,7 @@ TEST_CASE("other pipelines go on from any save and lose or repeat no group", "[r
   using in_a_row = rl::pipeline<rl::bounded_stale<rl::eta<0>, 4>, rl::partial<4>>;  // batches without a meeting between
   std::size_t unfinished = 0;
   for (const rl::flow& how : {off::flow, seldom::flow, rolling::flow, flying::flow, aged::flow, over::flow, here::flow,
-                              in_a_row::flow, rl::april::flow}) {
+                              in_a_row::flow, rl::april::flow, rl::asyncflow::flow}) {
     INFO(to_string(how));
     const save_folder saves("goes-on");
     save_case c{.how = how, .train = "dp=1", .generate = "dp=2"};

@@ -148,6 +148,7 @@ TEST_CASE("a head that is tied at run time has the bits, and the saves, of one t
   const outcome own = train<md::any_model<float>>(any(config, 0, 0, false), "dp=2,pp=2,tp=2", "1f1b", 2);
   CHECK(own.weights.size() == tied.weights.size());  // the head's rank had a copy of the embedding
   CHECK(own.weights.count("lm_head.weight 7") == 1);
+  CHECK((own == train<md::qwen3<float>>(config, "dp=2,pp=2,tp=2", "1f1b", 2)));
   CHECK(tied.weights.count("lm_head.weight 7") == 0);
 }
 

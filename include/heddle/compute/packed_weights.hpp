@@ -89,6 +89,13 @@ class packed_weights : public Backend {
     const std::int64_t experts = w.extent(0), size = w.extent(1) * w.extent(2);
     if (experts == 0 || !is_weight({w.data(), dynamic_shape<2>(w.extent(1), w.extent(2))}))
       return compute::run<decltype(op)>(own(), x, offsets, w, y, beta);
+    if constexpr (detail::checks_arguments) {
+      const detail::argument_extents sizes[] = {detail::extents_of(x), {{std::ssize(offsets)}}, detail::extents_of(w),
+                                                detail::extents_of(y)};
+      op.expect_sizes(op.name, op.turned, sizes);
+      op.check_values({{x.extent(0), y.extent(1), x.extent(1), experts, std::ssize(offsets)}}, nullptr, offsets.data(),
+                      nullptr, nullptr, 0);
+    }
     for (std::int64_t e = 0; e < experts; ++e) {
       const std::int64_t first = offsets[static_cast<std::size_t>(e)];
       const std::int64_t rows = offsets[static_cast<std::size_t>(e) + 1] - first;

@@ -50,7 +50,7 @@ struct messages_in<T, host_memory, Communicator> {
 /// order of a queue beside the backend's where it has such, over communicators of their own: executors are made by all ranks
 /// together. A program stays as it is until somebody waits for the queue.
 ///
-/// Errors (compile time): the backend lacks sliced attention or `run_on_rows`; the messages of the communicator do not go in the
+/// Errors (compile time): the backend lacks sliced attention or `ops::on_rows`; the messages of the communicator do not go in the
 /// order of its queue.
 template <class T, class Backend, message_carrier Communicator>
 class context_executor {

@@ -67,7 +67,7 @@ struct sync {
   static constexpr void set(flow& f) noexcept { f.ahead = 0; }
 };
 /// Step rule: a version writes the batch of the next step but `Eta`, weights are sent after each `Updates` steps, and
-/// answers begin and end with one version. `bounded_stale<eta<0>>` is `sync`. Generators fill their window before they
+/// answers begin and end with one version, but for those that a save kept unfinished. `bounded_stale<eta<0>>` is `sync`. Generators fill their window before they
 /// take weights, so that lags do not depend on who is faster: a sending waits for the slowest, but with `load::beside`.
 /// Source: AsyncFlow, arXiv:2507.01663.
 template <class Eta, int Updates = 1, class Load = load::together>

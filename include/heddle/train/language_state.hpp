@@ -160,7 +160,13 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
     }
     return n;
   }
-  static constexpr bool tied = decltype(activations_only::description.out)::tied;
+  static constexpr bool tied = [] {
+    constexpr const auto& out = activations_only::description.out;
+    if constexpr (requires { out.is_tied; })
+      return out.is_tied;
+    else
+      return std::remove_cvref_t<decltype(out)>::tied;
+  }();
   static constexpr bool trains_table = [] {
     if constexpr (tied) {
       using table_type = std::remove_cvref_t<decltype(activations_only::description.in.parameters().template get<0>())>;

@@ -150,9 +150,11 @@ HEDDLE_INLINE void require_same_settings(const std::string& save, std::span<cons
                                          std::span<const fixed_setting> own) {
   for (const fixed_setting& s : own) {
     const auto at = std::find_if(saved.begin(), saved.end(), [&](const fixed_setting& o) { return o.name == s.name; });
-    if (at == saved.end() || at->value != s.value)
-      throw config_error("heddle: rl: '" + save + "' is a save of a run with " + s.name + " " +
-                         (at == saved.end() ? "unknown" : at->value) + "; this run's is " + s.value);
+    // Saves of before runs had a critic say nothing of it.
+    const std::string value = at != saved.end() ? at->value : s.name == "critic" ? "none" : "unknown";
+    if (at == saved.end() ? value != s.value : at->value != s.value)
+      throw config_error("heddle: rl: '" + save + "' is a save of a run with " + s.name + " " + value +
+                         "; this run's is " + s.value);
   }
 }
 

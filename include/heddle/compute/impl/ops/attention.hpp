@@ -42,6 +42,15 @@ HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const a
   rows_apart(name, "k", k);
   rows_apart(name, "v", v);
   rows_apart(name, "out", out);
+  if (q.lies_by_head() || out.lies_by_head()) [[unlikely]]
+    wrong_attention(name, "queries and results should lie row by row, got blocks by head");
+  for (const any_heads* const x : {&k, &v})
+    if (x->lies_by_head() && (x->stride != x->head_dim || x->stride == 0 || x->head_step % x->stride != 0 ||
+                              pages.page_rows <= 0 || x->head_step / x->stride % pages.page_rows != 0)) [[unlikely]]
+      wrong_attention(name, "keys and values by head should be whole pages of rows that are " +
+                                std::to_string(x->head_dim) + " elements apart, got blocks of " +
+                                std::to_string(x->head_step) + " elements a head, rows " + std::to_string(x->stride) +
+                                " apart, in pages of " + std::to_string(pages.page_rows) + " rows");
   if (pages.page_rows == 0 && !pages.pages.empty()) [[unlikely]]
     wrong_attention(
         name, "a table of " + std::to_string(pages.pages.size()) + " pages needs the number of rows in a page, got 0");
