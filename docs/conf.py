@@ -97,14 +97,20 @@ def _side_by_side(app, tree):
             parent.insert(at, nodes.container("", theirs, ours, classes=["pair"]))
 
 
-def _own_normalize(app, error):
-    """Debian's furo asks for /javascript/normalize.css by an absolute address; the file goes beside the style instead."""
-    address, file = "/javascript/normalize.css/normalize.css", Path("/usr/share/javascript/normalize.css/normalize.css")
-    for sheet in [] if error else Path(app.outdir).glob("_static/styles/furo.css"):
-        text = sheet.read_text(encoding="utf-8")
-        if address in text and file.exists():
-            (sheet.parent / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
-            sheet.write_text(text.replace(address, file.name), encoding="utf-8")
+def _mend_debian(app, error):
+    """Debian's furo needs a web server: a style at an absolute address, a script that is a module. The site is opened as files."""
+    if error:
+        return
+    static = Path(app.outdir) / "_static"
+    address, normalize = "/javascript/normalize.css/normalize.css", Path("/usr/share/javascript/normalize.css/normalize.css")
+    style, script, part = static / "styles/furo.css", static / "scripts/furo.js", static / "scripts/gumshoe-patched.js"
+    text = style.read_text(encoding="utf-8")
+    if address in text and normalize.exists():
+        (style.parent / normalize.name).write_text(normalize.read_text(encoding="utf-8"), encoding="utf-8")
+        style.write_text(text.replace(address, normalize.name), encoding="utf-8")
+    first, _, rest = script.read_text(encoding="utf-8").partition("\n")
+    if first.startswith("import Gumshoe") and part.exists():
+        script.write_text(part.read_text(encoding="utf-8") + ";\n" + rest, encoding="utf-8")
 
 
 def setup(app):
@@ -115,4 +121,4 @@ def setup(app):
         raise ConfigError("\n".join(mistakes))
     app.connect("source-read", _add_contents)
     app.connect("doctree-read", _side_by_side)
-    app.connect("build-finished", _own_normalize)
+    app.connect("build-finished", _mend_debian)
