@@ -8,6 +8,7 @@
 - Every page is in one section of docs/conf.py; a name there is a page.
 - Every block of code is closed, and its language is one of LANGUAGES.
 - Every block of Python parses.
+- What docs/from/ and the first pages name as `hd::...` between backticks is a word of some header.
 - docs/from/ has two blocks beside each other on every page: theirs, and ours with a main that is a program of examples/, word for word.
 """
 import ast
@@ -79,13 +80,26 @@ def of_text(page, text, programs=None):
                 yield f"{page}: its program is none of examples/, from the first #include on"
 
 
+def unknown_names(page, text, words):
+    """Names of heddle between backticks whose last word no header has."""
+    for number, line in enumerate(re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=re.M | re.S).split("\n"), 1):
+        for span in re.findall(r"`([^`]+)`", line):
+            for name in re.findall(r"\bhd::([\w:]*\w)", span):
+                if name.split("::")[-1] not in words:
+                    yield f"{page}:{number}: no header has hd::{name}"
+
+
 def findings(root):
     conf = configuration(root)
     pages = conf.all_pages(root)
     yield from conf.contents(pages)[1]
     programs = [text[text.index("#include"):] for text in (path.read_text(encoding="utf-8") for path in sorted(root.glob("examples/*.cpp"))) if "#include" in text]
+    words = {word for path in root.glob("include/heddle/**/*.hpp") for word in re.findall(r"[a-z_]\w*", path.read_text(encoding="utf-8"))}
     for page in ["README", *pages]:
-        yield from of_text(page + ".md", (root / (page + ".md")).read_text(encoding="utf-8"), programs if page.startswith("docs/from/") else None)
+        text = (root / (page + ".md")).read_text(encoding="utf-8")
+        yield from of_text(page + ".md", text, programs if page.startswith("docs/from/") else None)
+        if page.startswith("docs/from/") or page in ("docs/start", "docs/ideas", "docs/cookbook"):
+            yield from unknown_names(page + ".md", text, words)
 
 
 # ---- programs of others ---------------------------------------------------------------------------------------------
@@ -161,6 +175,8 @@ def self_test(root):
     assert not list(of_text("p.md", pair, [ours]))
     assert "none of examples/" in next(of_text("p.md", pair, ["other"]))
     assert "no program of theirs" in next(of_text("p.md", pair.replace("```\n\n", "```\n\nbetween\n\n"), [ours]))
+    assert list(unknown_names("p.md", "`hd::mesh<>` `hd::mash<>`\n\n```cpp\nhd::mosh\n```\n\n`hd::a::b`", {"mesh"})) == [
+        "p.md:1: no header has hd::mash", "p.md:7: no header has hd::a::b"]
     sections = {"A": ["a", "b/*"], "B": ["c"]}
     assert conf.contents(["a", "b/x", "c"], sections) == ({"A": ["a", "b/x"], "B": ["c"]}, [])
     for pages, said in [(["a", "b/x", "c", "d"], "d.md: no section"), (["a", "b/x"], 'section "B" names c.md, which is not there')]:
