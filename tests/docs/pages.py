@@ -117,7 +117,7 @@ def has_module(name):
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]
 
 
-def commands(page, source, folder):
+def commands(page):
     """(file name, commands) that build and run a program of others, or what is missing."""
     torchrun = Path(sys.executable).with_name("torchrun")
     if page == "dtensor":
@@ -145,7 +145,7 @@ def run_theirs(root):
         theirs = next(pairs(text))[0]
         printed = next(block[2] for block in blocks(text) if block[1] == "text")
         with tempfile.TemporaryDirectory() as folder:
-            how = commands(path.stem, theirs[2], folder)
+            how = commands(path.stem)
             if isinstance(how, str):
                 print(f"docs/from/{path.name}: not run, needs {how}")
                 continue
