@@ -526,14 +526,19 @@ def anchor(header):
     return re.sub(r"[^a-z0-9_-]", "", header)
 
 
+def path_of(page):
+    """A page of the tutorial, by its name, as seen from docs/; that on launchers is one of the first pages."""
+    return f"{page}.md" if page == "launch" else f"tutorial/{page}.md"
+
+
 def tutorials(root):
     """The tutorial's pages in the order in which the README lists them, and the names that each mentions between backticks."""
     readme = (root / "README.md").read_text(encoding="utf-8") if (root / "README.md").is_file() else ""
-    listed = re.findall(r"docs/tutorial/(\w+)\.md", readme[max(readme.find("## Read on"), 0):])
-    there = sorted(path.stem for path in root.glob("docs/tutorial/*.md"))
+    listed = re.findall(r"docs/(?:tutorial/)?(\w+)\.md", readme[max(readme.find("## Read on"), 0):])
+    there = sorted(path.stem for pattern in ("docs/tutorial/*.md", "docs/launch.md") for path in root.glob(pattern))
     pages = {}
     for page in dict.fromkeys([page for page in listed if page in there] + there):
-        text = (root / f"docs/tutorial/{page}.md").read_text(encoding="utf-8")
+        text = (root / "docs" / path_of(page)).read_text(encoding="utf-8")
         blocks = re.findall(r"^```.*?^```", text, flags=re.M | re.S)
         prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
         mentioned = {m for block in blocks for m in re.findall(r"\b(?:hd|heddle)::([\w:]*\w)", block)}
@@ -574,7 +579,7 @@ def made_pages(root, found, about):
             lines += [f"## {header}", summary[:1].upper() + summary[1:] + ("" if summary.endswith(".") else "."), "", "| | | |", "|---|---|---|"]
             for n in by_header[header]:
                 page = tutorial_of(n, mentioned, len(by_name[n.text]) > 1)
-                shown = f"[`{n.text}`](../tutorial/{page}.md)" if page else f"`{n.text}`"
+                shown = f"[`{n.text}`](../{path_of(page)})" if page else f"`{n.text}`"
                 values = " Values: " + ", ".join(f"`{value}`" for value in n.values) + "." if n.values else ""
                 lines.append(f"| {shown} | {n.kind} | {escaped(n.about)}{values} |")
             lines.append("")

@@ -27,7 +27,7 @@ def sentences(text):
 
 
 def pages(root):
-    return sorted(root.glob("docs/tutorial/*.md")) + [root / "README.md", root / "CONTRIBUTING.md", root / "docs/schedules.md"]
+    return sorted([*root.glob("docs/tutorial/*.md"), *root.glob("docs/from/*.md")]) + [root / f"docs/{name}.md" for name in ("start", "ideas", "cookbook", "launch")] + [root / "README.md", root / "CONTRIBUTING.md", root / "docs/schedules.md"]
 
 
 def main(arguments):
