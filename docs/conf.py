@@ -17,7 +17,7 @@ SECTIONS = {
     "Start": ["docs/start", "docs/ideas", "docs/cookbook", *_tutorial("install headers compile_cost"), "docs/launch"],
     "I come from": ["docs/from/*"],
     "Who, where, how, when": [*_tutorial("mesh layout comm schedule"), "docs/schedules",
-                              *_tutorial("own_schedules describe choosing testing core tensor redco monoids")],
+                              *_tutorial("own_schedules describe choosing testing core tensor redco loss_expressions monoids")],
     "Ranks and machines": _tutorial("mpi nccl launch_order cores actors place photonic"),
     "Kernels and devices": _tutorial("compute compute_precision attention_kernels backends kokkos kokkos_backend cuda cuda_backend cuda_products "
                                      "cuda_attention cuda_experts cuda_ranks cuda_training memory device_memory"),
