@@ -61,7 +61,22 @@ tr::options<branch_network::config> branch_settings(int seed = 1) {
   return o;
 }
 
-// The kept weights of a branch, whole tensors by name, from the ranks of one branch.
+// f(parameter, global element, element of the kept row) of what this rank's optimizer owns.
+template <class Stage, class Optimizer, class F>
+void each_kept_element(Stage& stage, Optimizer& optimizer, std::size_t elements, F f) {
+  for (const auto& p : stage.parameters()) {
+    const auto part = tr::detail::part_in(p.offset, p.count, optimizer.owned_begin(), elements);
+    hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+      for (std::int64_t i = 0; i < length; ++i) {
+        const std::int64_t here = local + i - part.first;
+        if (here >= 0 && here < static_cast<std::int64_t>(part.count))
+          f(p, static_cast<std::size_t>(global + i), part.at + static_cast<std::size_t>(here));
+      }
+    });
+  }
+}
+
+// The kept weights of branches, whole tensors by name, from the ranks of each.
 using kept_tensors = std::map<std::string, std::vector<float>>;
 struct branches_seen {
   std::vector<kept_tensors> of{2};
@@ -73,29 +88,22 @@ struct branches_seen {
       tr::detail::for_each_bucket(
           trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& optimizer, auto) {
             const auto read = tr::detail::read_of_stage(stage, tr::detail::kept_weights(stage, optimizer));
-            for (const auto& p : stage.parameters()) {
-              std::vector<float>& whole = all[p.name];
-              whole.resize(static_cast<std::size_t>(p.global_count()));
-              const auto part = tr::detail::part_in(p.offset, p.count, optimizer.owned_begin(), read.elements().size());
-              hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-                for (std::int64_t i = 0; i < length; ++i) {
-                  const std::int64_t here = local + i - part.first;
-                  if (here >= 0 && here < static_cast<std::int64_t>(part.count))
-                    whole[static_cast<std::size_t>(global + i)] =
-                        read.elements()[part.at + static_cast<std::size_t>(here)];
-                }
-              });
-            }
+            for (const auto& p : stage.parameters()) all[p.name].resize(static_cast<std::size_t>(p.global_count()));
+            each_kept_element(
+                stage, optimizer, read.elements().size(),
+                [&](const auto& p, std::size_t at, std::size_t here) { all[p.name][at] = read.elements()[here]; });
           });
   }
 };
 
-// Runs `body(trainer, world, branch)` on two branches of a mesh, and says what weights are there behind it.
+// Runs `body(trainer, world, branch)` on the branches of a mesh, and says what weights are there behind it.
 template <class Strategy, class Body>
 branches_seen on_branches(const std::string& mesh, Body body, int seeds_apart = 1) {
   branches_seen seen;
+  const auto whole = hd::parse_mesh<whole_mesh>(mesh);
+  seen.of.resize(static_cast<std::size_t>(whole.template extent<of_branch>()));
   std::mutex lock;
-  transport_test::launch(hd::parse_mesh<whole_mesh>(mesh), [&](auto& world) {
+  transport_test::launch(whole, [&](auto& world) {
     auto own = world.template sub<dp, pp, tp>();
     const int b = world.template along<of_branch>().rank();
     auto trainer = tr::make_trainer<Strategy>(branch_network{}, own, branch_settings(1 + seeds_apart * b));
@@ -221,6 +229,100 @@ TEST_CASE("Branches on memory that the host may not touch are drawn by kernels, 
   branches_of_strategy<hd::strategy<inner_mesh, hd::zero<0>, hd::testing::checked_backend<hd::compute::host<>>>>();
 }
 
+TEST_CASE("Branches are drawn together under zero<0> and zero<2>", "[ranks]") {
+  branches_of_strategy<hd::strategy<inner_mesh, hd::zero<0>>>();
+  branches_of_strategy<hd::strategy<inner_mesh, hd::zero<2>>>();
+}
+
+TEST_CASE("The adaptive rule is NumPy's on 1, 2 and 4 shards of the weights", "[ranks]") {
+  // Written by tests/golden/branches_golden.py: d of three exchanges, then sums over both branches with weights of their own.
+  constexpr double golden_keeps[] = {0.961128915, 0.966798814, 0.970972884};
+  constexpr double golden_sums[] = {5.795162754, 4.878215135};
+  const auto first_weight = [](const std::string& name, std::size_t i, int branch) {
+    double bytes = 0;
+    for (const char c : name) bytes += static_cast<double>(c);
+    const double at = static_cast<double>(i);
+    return static_cast<float>(std::sin(bytes + 0.7 * at) + 0.8 * branch * std::cos(bytes + 0.3 * at));
+  };
+  for (const char* mesh : {"of_branch=2,dp=1,pp=1,tp=1", "of_branch=2,dp=2,pp=1,tp=1", "of_branch=2,dp=4,pp=1,tp=1",
+                           "of_branch=2,dp=2,pp=1,tp=2"}) {
+    if (hd::parse_mesh<whole_mesh>(mesh).size() > transport_test::most_ranks()) continue;
+    CAPTURE(mesh);
+    std::vector<double> keeps(3);
+    const auto end = on_branches<hd::strategy<inner_mesh, hd::zero<1>>>(mesh, [&](auto& trainer, auto& world, int b) {
+      tr::detail::for_each_bucket(trainer.stage(), trainer.optimizer_state(), [&](auto& stage, auto& optimizer, auto) {
+        const auto row = tr::detail::kept_weights(stage, optimizer);
+        each_kept_element(stage, optimizer, row.size(), [&](const auto& p, std::size_t at, std::size_t here) {
+          row[here] = first_weight(p.name, at, b);
+        });
+      });
+      trainer.change_weights([](auto) {});  // to the ranks that share them
+      auto exchange = tr::branches<of_branch>(trainer, world, {.keep = 0.6, .adaptive = true});
+      for (double& keep : keeps) {
+        exchange(trainer);
+        const double now = exchange.keep();
+        if (world.rank() == 0) keep = now;
+      }
+    });
+    transport_test::tell(keeps, 0);
+    for (std::size_t k = 0; k < keeps.size(); ++k) CHECK(keeps[k] == Approx(golden_keeps[k]).margin(1e-6));
+    for (std::size_t b = 0; b < 2; ++b) {
+      const std::vector<float> all = flat_of(end.of[b]);
+      double sum = 0;
+      for (std::size_t i = 0; i < all.size(); ++i)
+        sum += static_cast<double>(all[i]) * std::cos(static_cast<double>(i));
+      CHECK(sum == Approx(golden_sums[b]).epsilon(1e-6));
+    }
+  }
+}
+
+// Each branch steps towards weights of its own, of which W0 = mean + D: the gradient is h (W - W0), h = 1, and the fixed point
+// mean + rho eta h D / (1 - rho (1 - eta h)), rho = 2d - 1. W0 is a quarter of the first weights: steps of float stand still where
+// eta of the way is less than half a unit in the last place, about 1e-6 from rest for weights of 1.
+TEST_CASE("Branches on quadratics come to rest where the closed form says") {
+  using strategy = hd::strategy<inner_mesh, hd::zero<1>>;
+  const double eta = 0.1, keep = 0.999, rho = 2 * keep - 1;
+  for (const char* mesh : {"of_branch=2,dp=2,pp=1,tp=1", "of_branch=3,dp=1,pp=1,tp=2"}) {
+    CAPTURE(mesh);
+    const auto begin = on_branches<strategy>(mesh, [](auto&, auto&, int) {});
+    const auto end = on_branches<strategy>(mesh, [&](auto& trainer, auto& world, int b) {
+      std::vector<std::vector<float>> targets;
+      trainer.change_weights([&](auto row) {
+        std::vector<float>& target = targets.emplace_back(row.begin(), row.end());
+        for (float& w : target) w /= 4;
+        for (float& w : row) w += static_cast<float>(b + 1);  // far from rest
+      });
+      auto exchange = tr::branches<of_branch>(trainer, world, {.keep = keep});
+      for (int step = 0; step < 250; ++step) {
+        std::size_t bucket = 0;
+        trainer.change_weights([&](auto row) {
+          const std::vector<float>& target = targets[bucket++];
+          for (std::size_t i = 0; i < row.size(); ++i) row[i] -= static_cast<float>(eta) * (row[i] - target[i]);
+        });
+        exchange(trainer);
+      }
+    });
+    std::vector<std::vector<float>> first, last;
+    for (const kept_tensors& of : begin.of) first.push_back(flat_of(of));
+    for (auto& of : first)
+      for (float& w : of) w /= 4;
+    for (const kept_tensors& of : end.of) last.push_back(flat_of(of));
+    double worst = 0, moved = 0;
+    for (std::size_t i = 0; i < first[0].size(); ++i) {
+      double mean = 0;
+      for (const auto& of : first) mean += static_cast<double>(of[i]) / static_cast<double>(first.size());
+      for (std::size_t b = 0; b < first.size(); ++b) {
+        const double apart = static_cast<double>(first[b][i]) - mean;
+        const double rest = mean + rho * eta * apart / (1 - rho * (1 - eta));
+        worst = (std::max)(worst, std::abs(static_cast<double>(last[b][i]) - rest));
+        moved = (std::max)(moved, std::abs(rest - static_cast<double>(first[b][i])));
+      }
+    }
+    CHECK(worst <= 1e-6);
+    CHECK(moved > 1e-3);  // the exchange is seen in it
+  }
+}
+
 TEST_CASE("Branches keep their mean, and their difference shrinks by 2d - 1, over a thousand exchanges") {
   using strategy = hd::strategy<inner_mesh, hd::zero<1>>;
   const char* mesh = "of_branch=2,dp=2,pp=1,tp=1";
@@ -282,11 +384,11 @@ TEST_CASE("Branches with masters of float lose nothing to weights of 16 bits") {
   std::vector<float> g = flat_of(begin.of[0]), b = flat_of(begin.of[1]);
   const auto end = on_branches<rounded>(mesh, [&](auto& trainer, auto& world, int) {
     auto exchange = tr::branches<of_branch>(trainer, world, {.keep = 0.999});
-    for (int k = 0; k < 100; ++k) exchange(trainer);
+    for (int k = 0; k < 1000; ++k) exchange(trainer);
     for (const float w : trainer.stage().weights())  // the weights are the masters, rounded
       if (static_cast<float>(hd::bf16(w)) != w) throw std::runtime_error("a weight of more than 16 bits");
   });
-  for (int k = 0; k < 100; ++k) draw_serially(g, b, 0.999);
+  for (int k = 0; k < 1000; ++k) draw_serially(g, b, 0.999);
   CHECK(flat_of(end.of[0]) == g);
   CHECK(flat_of(end.of[1]) == b);
 }
@@ -313,31 +415,42 @@ TEST_CASE("A barrier has the losses of branches and at their mean, and changes n
 
 TEST_CASE("An exchange sends the owned part each way, and a merged save is read by one rank without branches") {
   using strategy = hd::strategy<inner_mesh, hd::zero<1>>;
-  const train_test::folder saves("heddle-test-branches");
   const branch_points points(0);
   const auto data = points.data();
-  double merged = 0;
-  on_branches<strategy>("of_branch=2,dp=2,pp=1,tp=1", [&](auto& trainer, auto& world, int b) {
-    auto exchange = tr::branches<of_branch>(trainer, world, {.keep = 0.9});
-    const hd::comm_counters before = world.template along<of_branch>().counters();
-    exchange(trainer);
-    const hd::comm_counters after = world.template along<of_branch>().counters();
-    const auto owned = trainer.optimizer_state().owned_end() - trainer.optimizer_state().owned_begin();
-    constexpr auto what = hd::comm_operation::all_reduce;
-    if (after.collectives() - before.collectives() != 1 || after[what].bytes - before[what].bytes != owned * 4)
-      throw std::runtime_error("other calls or bytes");
-    exchange.merge(trainer);
-    const double loss = trainer.validate(data);
-    if (b == 0) tr::save(trainer, saves.path, {.corpus = 3});
-    if (world.rank() == 0) merged = loss;
-  });
-  double alone = 0;
-  hd::launch<hd::threads>(hd::parse_mesh<inner_mesh>("dp=1,pp=1,tp=1"), [&](auto& world) {
-    auto trainer = tr::make_trainer<strategy>(branch_network{}, world, branch_settings(9));
-    tr::resume(trainer, saves.path, {.corpus = 3});
-    alone = trainer.validate(data);
-  });
-  CHECK(alone == Approx(merged).epsilon(1e-6));
+  for (const int shards : {1, 2}) {
+    CAPTURE(shards);
+    const train_test::folder saves("heddle-test-branches");
+    double merged = 0;
+    const auto end = on_branches<strategy>(
+        "of_branch=2,dp=" + std::to_string(shards) + ",pp=1,tp=1", [&](auto& trainer, auto& world, int b) {
+          auto exchange = tr::branches<of_branch>(trainer, world, {.keep = 0.9});
+          const hd::comm_counters before = world.template along<of_branch>().counters();
+          exchange(trainer);
+          const hd::comm_counters after = world.template along<of_branch>().counters();
+          const auto owned = trainer.optimizer_state().owned_end() - trainer.optimizer_state().owned_begin();
+          const auto spare = shards * owned - static_cast<std::int64_t>(trainer.stage().weights().size());
+          if (spare < 1 - shards || spare >= shards) throw std::runtime_error("not a share of the weights");
+          constexpr auto what = hd::comm_operation::all_reduce;
+          if (after.collectives() - before.collectives() != 1 || after[what].bytes - before[what].bytes != owned * 4)
+            throw std::runtime_error("other calls or bytes");
+          exchange.merge(trainer);
+          const double loss = trainer.validate(data);
+          if (b == 0) tr::save(trainer, saves.path, {.corpus = 3});
+          if (world.rank() == 0) merged = loss;
+        });
+    double alone = 0;
+    branches_seen read;
+    hd::launch<hd::threads>(hd::parse_mesh<inner_mesh>("dp=1,pp=1,tp=1"), [&](auto& world) {
+      auto trainer = tr::make_trainer<strategy>(branch_network{}, world, branch_settings(9));
+      tr::resume(trainer, saves.path, {.corpus = 3});
+      alone = trainer.validate(data);
+      read.note(0, trainer);
+    });
+    CHECK(read.of[0] == end.of[0]);
+    CHECK(read.of[0] == end.of[1]);
+    if (shards == 1) CHECK(alone == merged);
+    CHECK(alone == Approx(merged).epsilon(1e-12));  // two ranks add up the losses of samples in another order than one
+  }
 }
 
 TEST_CASE("Branches that do not fit are refused") {

@@ -410,7 +410,7 @@ outcome train_plainly(const std::string& mesh_text, const std::string& schedule,
   std::mutex mutex;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     trainer_of<plain_pixels, Zero, std::remove_reference_t<decltype(world)>> trainer(world, options_of<plain_pixels>(),
-                                                                                    when);
+                                                                                     when);
     std::vector<double> losses;
     for (int step = 0; step < 6; ++step) {
       const auto result = trainer.compute_gradients(data);
@@ -449,8 +449,8 @@ TEST_CASE("a loop of one's own with targets of rows takes the steps of a serial 
     const auto of = [&](const char* name) {
       for (const md::parameter& p : trainer.stage().parameters())
         if (p.name == name) {
-          const auto all = trainer.stage().weights().subspan(static_cast<std::size_t>(p.offset),
-                                                             static_cast<std::size_t>(p.count));
+          const auto all =
+              trainer.stage().weights().subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
           return std::vector<double>(all.begin(), all.end());
         }
       throw std::runtime_error(name);
@@ -528,6 +528,17 @@ TEST_CASE("predictions of a network are the f(x) of its loss", "[train][pairs]")
     CHECK_THROWS_WITH(hd::train::predict(regression, std::span<const double>(x).first(4)),
                       Catch::Matchers::Contains("predict was given 4 inputs; a sample has 3"));
     CHECK(hd::train::predict(regression, std::span<const double>()).empty());
+
+    trainer_of<pixels, 0, std::remove_reference_t<decltype(world)>> of_rows(
+        world, options_of<pixels>(), sc::tabled(train_test::table_named("1f1b", 1, 1)));
+    const auto of_pixels = pixels::data();  // 36 targets of a sample: three of each of 12 rows
+    std::vector<double> low(3 * 24), high(3 * 36);
+    of_pixels.fill_validation({0, 3}, std::span(low), std::span(high));
+    const auto made = hd::train::predict(of_rows, std::span<const double>(low));
+    REQUIRE(made.size() == high.size());
+    squares = 0;
+    for (std::size_t i = 0; i < high.size(); ++i) squares += (made[i] - high[i]) * (made[i] - high[i]);
+    CHECK(squares / (3 * 36) == Approx(of_rows.validate(of_pixels)).epsilon(1e-12));
 
     trainer_of<classifier, 0, std::remove_reference_t<decltype(world)>> classes(
         world, options_of<classifier>(), sc::tabled(train_test::table_named("1f1b", 1, 1)));

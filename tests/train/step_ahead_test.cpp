@@ -10,6 +10,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/atomized.hpp>
+#include <heddle/train/branches.hpp>
 #include <heddle/train/periodic_work.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/save.hpp>
@@ -194,6 +195,12 @@ TEST_CASE("what needs finished weights says so; every step is reported once", "[
     refused([&] { trainer.validate(data.set()); });
     refused([&] { trainer.compute_gradients(data.set()); });
     refused([&] { trainer.apply_gradients({}); });
+    // Two branches along pp, as far as the exchange can tell.
+    tr::branch_exchange<hd::pp, std::remove_reference_t<decltype(world)>> exchange(world, {.keep = 0.9}, {});
+    refused([&] { exchange(trainer); });
+    refused([&] { exchange.merge(trainer); });
+    refused([&] { exchange.barrier(trainer, data.set()); });
+    refused([&] { trainer.change_weights([](auto) {}); });
     refused([&] { tr::save(trainer, "/nowhere"); });
     refused([&] { tr::resume(trainer, "/nowhere"); });
     const auto first = trainer.step_ahead(data.set());
@@ -229,7 +236,9 @@ TEST_CASE("what needs finished weights says so; every step is reported once", "[
         tr::every(2, [&](auto& t) { saved[r].push_back(t.is_ahead() ? -1 : t.steps_done()); }));
   });
   for (std::size_t r = 0; r < 2; ++r) {
-    CHECK(texts[r] == "refused; refused; refused; refused; refused; too fast; wrong; wrong; wrong; wrong; ");
+    CHECK(texts[r] ==
+          "refused; refused; refused; refused; refused; refused; refused; refused; refused; "
+          "too fast; wrong; wrong; wrong; wrong; ");
     CHECK(steps[r] == std::vector<std::int64_t>{2, 3});
     CHECK(saved[r] == std::vector<std::int64_t>{4});
   }
