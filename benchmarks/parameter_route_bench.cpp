@@ -29,7 +29,11 @@ struct weights {
   mutable std::vector<float> elements{};
 
   weights() = default;
-  weights(int place, int t) {
+  weights(int place, int t) : all(boxes_of(place, t)) {
+    elements.assign(static_cast<std::size_t>(tensors) * edge * edge / static_cast<std::size_t>(t), 1.0f);
+  }
+  static std::vector<md::parameter_box> boxes_of(int place, int t) {
+    std::vector<md::parameter_box> all;
     const std::int64_t part = edge / t, begin = place * part;
     for (int i = 0; i < tensors; ++i) {
       const bool rows = i % 2 == 0;
@@ -40,7 +44,7 @@ struct weights {
                      i * part * edge,
                      0});
     }
-    elements.assign(static_cast<std::size_t>(tensors * part * edge), 1.0f);
+    return all;
   }
   const std::vector<md::parameter_box>& boxes() const { return all; }
   std::vector<std::span<float>> rows() const { return {elements}; }
@@ -76,11 +80,10 @@ void run(const char* what, int from, int from_t, int to, int to_t, int rounds, s
     const weights target = r >= ranks - to ? weights((r - (ranks - to)) % to_t, to_t) : weights();
     hd::compute::host<hd::compute::portable> backend{1};
     std::vector<md::boxes_of_rank> boxes;
-    for (int k = 0; k < ranks; ++k) {
-      const weights a = k < from ? weights(k % from_t, from_t) : weights();
-      const weights b = k >= ranks - to ? weights((k - (ranks - to)) % to_t, to_t) : weights();
-      boxes.push_back({a.all, b.all});
-    }
+    using none = std::vector<md::parameter_box>;
+    for (int k = 0; k < ranks; ++k)
+      boxes.push_back({k < from ? weights::boxes_of(k % from_t, from_t) : none{},
+                       k >= ranks - to ? weights::boxes_of((k - (ranks - to)) % to_t, to_t) : none{}});
     const md::parameter_route route(world, source, target, bucket);
     // As many elements from rank to rank, to each in proportion to what it receives, and to the rank itself what it keeps.
     std::vector<std::int64_t> sends(ranks, 0), receives(ranks, 0);
@@ -125,12 +128,17 @@ void run(const char* what, int from, int from_t, int to, int to_t, int rounds, s
       what, bytes / 1e6, buckets, ms(routed, &cost::seconds), ms(routed, &cost::processor), ms(plain, &cost::seconds),
       ms(plain, &cost::processor), 100 * ms(plain, &cost::seconds) / ms(routed, &cost::seconds),
       100 * ms(plain, &cost::processor) / ms(routed, &cost::processor), ms(plan, &cost::seconds));
+  std::fflush(stdout);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
+  if (rounds < 1) {
+    std::fprintf(stderr, "usage: parameter_route_bench [rounds = 7] [bytes of a bucket]\n");
+    return 2;
+  }
   const std::int64_t bucket = argc > 2 ? std::atoll(argv[2]) : md::usual_bucket_bytes<hd::host_memory>;
   run("tp4 on 4 ranks to tp2 on 4 others", 4, 4, 4, 2, rounds, bucket);
   run("tp8 to tp2 x 4 on the same ranks", 8, 8, 8, 2, rounds, bucket);
