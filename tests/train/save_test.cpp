@@ -1,5 +1,6 @@
 // tests/train/save_test.cpp: a resumed run continues bit for bit; on another mesh it continues the same training.
 #include "folder.hpp"
+#include "io/failing_objects.hpp"
 #include "runs.hpp"
 
 #include "catch.hpp"
@@ -268,6 +269,15 @@ TEST_CASE("saves go straight into a store, and a run on any mesh goes on from th
         CHECK(bytes ==
               io::read_bytes(kept.path / name.substr(0, 13) / fs::path(name).filename(), 0, std::ssize(bytes)));
       }
+    }
+    // A bucket that gives nothing for a while is no reason to go on from step 2.
+    for (const bool sizes : {true, false}) {
+      failing_objects out(bucket.path);
+      (sizes ? out.no_size_of : out.no_bytes_of) = sizes ? "step-00000003/manifest" : "rank-00000.tensors";
+      setup second = s;
+      second.store = &out;
+      second.resume_from = "store";
+      CHECK_THROWS_WITH(train_f64(second), Catch::Matchers::Contains("HTTP status 503"));
     }
     for (const char* on : {mesh.c_str(), "dp=3", "tp=3,pp=2", ""}) {
       if (!fits(on)) continue;

@@ -73,6 +73,8 @@ HEDDLE_INLINE std::int64_t parse_count(std::string_view text, std::int64_t most,
 HEDDLE_INLINE std::string_view next_field(std::string_view& rest, char mark);
 
 inline constexpr std::string_view manifest_title = "heddle checkpoint";
+// Whether a text is a manifest of a format that only later programs read.
+HEDDLE_INLINE bool is_of_later_format(std::string_view text);
 
 }  // namespace detail
 

@@ -62,6 +62,14 @@ HEDDLE_INLINE std::string_view next_field(std::string_view& rest, char mark) {
   return field;
 }
 
+HEDDLE_INLINE bool is_of_later_format(std::string_view text) {
+  if (next_field(text, '\n') != manifest_title) return false;
+  const std::string_view version = next_field(text, '\n');
+  int format = 0;
+  if (version.substr(0, 7) == "format=") std::from_chars(version.data() + 7, version.data() + version.size(), format);
+  return format > manifest::format;
+}
+
 }  // namespace detail
 }  // namespace heddle::inline v0::io
 
