@@ -53,8 +53,6 @@ inline std::string manifest_object(std::int64_t step) {
 inline std::string object_name_in(std::int64_t step, const std::string& run, const std::string& file) {
   return step_prefix(step) + (run.empty() ? "unnamed" : run) + "/" + file;
 }
-// Which attempt wrote a save that no folder has held.
-inline constexpr const char* attempt_fact = "attempt";
 inline std::string object_name(const manifest& m, const std::string& file) {
   const auto attempt = m.facts.find(attempt_fact);
   return object_name_in(m.step, run_of(m), attempt == m.facts.end() ? file : attempt->second + "/" + file);
@@ -223,6 +221,7 @@ inline manifest commit_to_store(store& to, manifest m, int keep = 2) {
   for (const rank_file& f : m.files)
     for (tensor_entry& e : detail::read_rank_index(files, f)) parts.push_back({f.rank, std::move(e)});
   detail::require_parts_fit(files.path, parts, detail::coverage::whole);
+  detail::note_pieces(m, parts);
   const auto object = to.writer(files.prefix + detail::index_name);
   const file_digest index = detail::write_index(durable_file(*object, files.path / detail::index_name), parts);
   m.index_bytes = index.bytes;

@@ -157,8 +157,8 @@ std::optional<std::int64_t> copy_to_store(World& world, const std::filesystem::p
 /// ranks of a world together, before `resume`: rank r gets files r, r + P, ..., so that every byte is read once, and
 /// its checksum is looked at. A save that is damaged is passed over for the next older one, of the store or in
 /// `folder`; rank 0 says so on stderr. Returns the step that was brought; nothing if none was.
-/// Errors, on all ranks: `io_error`, of the newest save, if all are damaged and none is in `folder`; what store and disk
-/// say. The folder has no part of it then.
+/// Errors, on all ranks: `io_error`, of the newest save, if all are damaged and none is in `folder`; what store and
+/// disk say. The folder has no part of it then.
 template <class World>
 std::optional<std::int64_t> fetch_from_store(World& world, const io::store& from, const std::filesystem::path& folder) {
   auto& all = world.control();

@@ -138,6 +138,7 @@ HEDDLE_INLINE std::filesystem::path publish(const std::filesystem::path& folder,
   for (const rank_file& f : m.files)
     for (tensor_entry& e : read_tensor_index(partial / rank_file_name(f.rank))) parts.push_back({f.rank, std::move(e)});
   require_parts_fit(partial, parts, coverage::whole);
+  note_pieces(m, parts);
   const file_digest index = write_index(durable_file(partial / index_name), parts);
   m.index_bytes = index.bytes;
   m.index_checksum = index.checksum;

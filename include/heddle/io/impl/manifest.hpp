@@ -88,7 +88,8 @@ HEDDLE_INLINE std::string to_text(const manifest& m) {
     t += '=';
     t += value;
   };
-  line("format", std::to_string(m.index_bytes > 0 ? manifest::format : 1));
+  const bool newest = m.facts.count(detail::attempt_fact) + m.facts.count(detail::pieces_fact) > 0;
+  line("format", std::to_string(m.index_bytes == 0 ? 1 : newest ? manifest::format : 2));
   line("step", std::to_string(m.step));
   line("seed", std::to_string(m.seed));
   line("consumed", std::to_string(m.position.consumed));
