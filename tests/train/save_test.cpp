@@ -214,6 +214,7 @@ TEST_CASE("saves in the background are those that a run makes which waits for th
     s.zero = zero;
     s.steps = 4;
     s.save_every = 1;
+    s.beside = true;
     INFO("mesh '" << s.mesh << "', zero " << zero);
     const folder waited("waited"), passed("passed");
     s.save_to = waited.path.string();
@@ -245,6 +246,7 @@ TEST_CASE("saves go straight into a store, and a run on any mesh goes on from th
   setup s;
   s.steps = 5;
   s.mesh = mesh;
+  s.beside = true;
   const outcome whole = train_f64(s);
   for (const char* how : {"", "ends"}) {
     INFO("mesh '" << mesh << "', in the background '" << how << "'");
@@ -327,6 +329,14 @@ TEST_CASE("eight ranks of four nodes go on, bit for bit, from copies of peers, o
   s.steps = 3;
   const outcome before = train_f64(s);
   CHECK(before.from_peers);
+  s.beside = true;
+  CHECK_THROWS_WITH(train_f64(s),
+                    Catch::Matchers::Contains("resume_from_peers: copies of peers hold a trainer's state"));
+  s.resume_from = "";
+  CHECK_THROWS_WITH(train_f64(s),
+                    Catch::Matchers::Contains("peer_saves: copies of peers hold a trainer's state alone"));
+  s.resume_from = "store";
+  s.beside = false;
   // One message of its own state, and what that is.
   for (int r = 0; r < 8; ++r) {
     INFO("rank " << r);
