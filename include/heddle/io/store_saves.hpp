@@ -157,7 +157,7 @@ inline void put_manifest(store& to, const manifest& m, int keep, bool replaces);
 
 /// Completes a save in a store: for one caller, when all its files are there. Of the same run, older saves beyond
 /// `keep` are removed then (0: none), each manifest before its files, and what attempts of this run left of older
-/// steps that have no manifest.
+/// steps that have no manifest, and what they were killed in putting (`store::unfinished`).
 /// A manifest of this step that is damaged is put aside, step-N/manifest.set-aside.
 /// Errors: `io_error` if another save of this step is there, which stays; a file of this one is missing or has another
 /// size; those of the store.
@@ -166,6 +166,22 @@ inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
 }
 
 namespace detail {
+// Removes what puts of a run that were killed have left of steps before `step`.
+inline void clear_unfinished(store& to, std::int64_t step, const std::string& run) {
+  for (const std::string& name : to.unfinished("step-")) {
+    const std::int64_t of = parse_save_name(name.substr(0, name.find('/'))).step;
+    if (of < 0 || of >= step) continue;
+    bool is_ours = name.starts_with(object_name_in(of, run, ""));
+    if (name.starts_with(manifest_object(of) + ".")) {
+      try {
+        const auto bytes = to.read_all(name);
+        is_ours = run_of(parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name)) == run;
+      } catch (const io_error&) {  // whose it is cannot be seen
+      }
+    }
+    if (is_ours) to.remove(name);
+  }
+}
 // `replaces`: what this run has saved of the step before.
 inline void put_manifest(store& to, const manifest& m, int keep, bool replaces) {
   for (const detail::save_object& o : detail::objects_of(m)) {
@@ -186,6 +202,7 @@ inline void put_manifest(store& to, const manifest& m, int keep, bool replaces) 
       is_stored(to, m);
     if (!there.is) refuse_other_run(to, m.step, run_of(m));  // of two runs that replace it the last one has it
   }
+  if (!run_of(m).empty()) clear_unfinished(to, m.step, run_of(m));
   if (keep <= 0) return;
   int kept = 0;
   const std::vector<std::int64_t> steps = detail::steps_in(to);
