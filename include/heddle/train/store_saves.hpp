@@ -63,6 +63,8 @@ void claim_saves(World& world, io::store& to) {
 
 /// As `save`, straight into a store: each rank writes its file there, and with the manifest, put last, the save is
 /// there. A save of this step that this run made before is replaced. Memory: one part of an object (`store::writer`).
+/// Unlike in a folder nothing is read back before older saves are removed: that it has what it was given is the store's
+/// word.
 /// Errors, on all ranks: as `save`; `io_error` if another run's save of this step is there: of two runs one gets it;
 /// what the store says.
 template <class Trainer>
