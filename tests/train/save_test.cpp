@@ -305,6 +305,8 @@ TEST_CASE("saves go straight into a store, and a run on any mesh goes on from th
       CHECK(other.saves_failed == 1);  // at step 2; step 3 is then not tried
       for (const std::string& fault : other.faults)
         CHECK(fault.find("is there already, of another run") != std::string::npos);
+      for (const std::string& name : store.list("step-00000002"))  // no rank has written its state
+        CHECK((name.ends_with(".failed") || std::find(before.begin(), before.end(), name) != before.end()));
     }
     for (const std::string& name : before) CHECK(store.size(name));
   }
