@@ -183,8 +183,9 @@ void each_text(const part& p, const std::string& field, F&& f) {
       if (!packed && place >= p.end) return;
       const auto line = std::string_view(text).substr(begin, end - begin);
       if (std::exchange(skip, false) || line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      const auto value = io::member_text(line, field);
-      if (!value || !io::read_string(*value, said))
+      bool whole = false;
+      const auto value = io::member_text(line, field, nullptr, &whole);
+      if (!whole || !value || !io::read_string(*value, said))
         throw heddle::io_error("heddle: '" + p.file.string() + "', byte " + std::to_string(place) +
                                ": a line that is no JSON object with a text '" + field + "'");
       f(std::string_view(said), static_cast<std::int64_t>(line.size() + 1));

@@ -167,6 +167,14 @@ TEST_CASE("texts that cannot be read are named by tokens", "[examples][tokens]")
              Contains("a.jsonl', byte 14: a line that is no JSON object with a text 'text'"));
   CHECK_THAT(fault("b.jsonl", "{\"text\": 5}\n"), Contains("b.jsonl', byte 0: "));
   CHECK_THAT(fault("c.jsonl", "no\n"), Contains("c.jsonl', byte 0: "));
+  // The text is there, and the object around it is not whole.
+  for (const char* line :
+       {R"({"text":"a"}{"text":"b"})", R"({"text":"a","meta":{"x)", R"({"text":"a"] garbage)", R"({"text":"a"} garbage)",
+        R"({"text":"a",})", R"({"text":"a")", R"({"text":"a","n":})", R"({"text":"a" "n":1})", R"({"text":"a)"}) {
+    INFO(line);
+    CHECK_THAT(fault("f.jsonl", R"({"n": [1, {}], "text": "a"} )" "\n" + std::string(line) + "\n"),
+               Contains("f.jsonl', byte 29: a line that is no JSON object with a text 'text'"));
+  }
   CHECK_THAT(fault("d.jsonl.gz", "no gzip"), Contains("d.jsonl.gz': gzip cannot decompress it"));
 #if defined(HEDDLE_HAS_ZSTD)
   CHECK_THAT(fault("e.jsonl.zst", "no zstd"), Contains("heddle: zstd: "));

@@ -3,6 +3,7 @@
 
 #include <heddle/core/random.hpp>
 #include <heddle/io/checkpoint.hpp>
+#include <heddle/io/store_saves.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,11 +45,29 @@ void save(const fs::path& folder, std::int64_t step) {
   io::commit(folder, m, {.keep = 2});
 }
 
+// The same into a store, as `train::save` does it.
+void save_in_store(const fs::path& folder, std::int64_t step) {
+  io::folder_store to(folder);
+  io::manifest m;
+  m.step = step;
+  m.facts = {{"run", "a"}, {io::detail::attempt_fact, std::to_string(::getpid())}};
+  for (int r = 0; r < ranks; ++r) {
+    const std::string name = io::detail::object_name(m, io::detail::rank_file_name(r));
+    const auto object = to.writer(name);
+    io::tensor_file_writer writer(io::durable_file(*object, to.where(name)));
+    writer.add<double>("x" + std::to_string(r), contents(step, r));
+    const io::file_digest d = writer.finish();
+    m.files.push_back({r, d.bytes, d.checksum});
+  }
+  io::commit_to_store(to, m);
+}
+
 // Saves until killed; writes each step that is done to `report`.
-[[noreturn]] void save_forever(const fs::path& folder, std::int64_t first, bool same_step, int report) {
+[[noreturn]] void save_forever(const fs::path& folder, std::int64_t first, bool same_step, int report,
+                               void (*save_one)(const fs::path&, std::int64_t) = save) {
   try {
     for (std::int64_t step = first;; step += same_step ? 0 : 1) {
-      save(folder, step);
+      save_one(folder, step);
       if (::write(report, &step, sizeof step) != static_cast<::ssize_t>(sizeof step)) ::_exit(3);
     }
   } catch (const std::exception&) {
@@ -115,4 +135,50 @@ TEST_CASE("a run killed at any moment leaves the last complete save readable", "
   save(folder.path, last + 1);
   CHECK(io::latest(folder.path).save->manifest.step == last + 1);
   for (const auto& e : fs::directory_iterator(folder.path)) CHECK(e.path().extension().empty());
+}
+
+TEST_CASE("a run killed while it saves into a folder of objects leaves nothing there for good",
+          "[io][checkpoint][store][kill]") {
+  const std::uint64_t seed = 20240608;
+  CAPTURE(seed);
+  const heddle::counter_random random(seed, 0);
+  const scratch_folder folder("kill-store");
+  const io::folder_store objects(folder.path);
+  const auto start = std::chrono::steady_clock::now();
+  save_in_store(folder.path, 1);
+  const auto one_save = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
+  const auto longest = 1000 + static_cast<std::uint64_t>(one_save.count()) * 5 / 2;
+  std::int64_t last = 1;
+  std::size_t left = 0;
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    const ::pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) save_forever(folder.path, last + 1, false, ::open("/dev/null", O_WRONLY), save_in_store);
+    std::this_thread::sleep_for(std::chrono::microseconds(random.integer(round) % longest));
+    REQUIRE(::kill(child, SIGKILL) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFSIGNALED(status));
+    CAPTURE(round, last);
+    const auto found = io::latest(objects);
+    REQUIRE(found);
+    REQUIRE(found->step >= last);
+    last = found->step;
+    left += objects.unfinished("").size();
+  }
+  CHECK(left > 0);
+  for (const char* name :
+       {"step-00000000/b/x.7-7.partial", "step-00000000/a/x.7-7.partial", "step-00000000/manifest.7-7.partial"}) {
+    fs::create_directories((folder / name).parent_path());
+    put(folder / name, "x");
+  }
+  const std::string manifest = get(folder / io::detail::manifest_object(last));
+  put(folder / "step-00000000/manifest.8-8.partial", manifest);
+  save_in_store(folder.path, last + 2);  // the one in flight was of the step between
+  // Those of other runs stay, and what cannot be read.
+  std::vector<std::string> unfinished;
+  for (const std::string& name : objects.unfinished(""))
+    if (name.find("/manifest.") == name.npos || name.starts_with("step-00000000/")) unfinished.push_back(name);
+  CHECK(unfinished == std::vector<std::string>{"step-00000000/b/x.7-7.partial", "step-00000000/manifest.7-7.partial"});
+  CHECK(io::latest(objects)->step == last + 2);
 }

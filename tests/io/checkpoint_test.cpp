@@ -507,7 +507,7 @@ TEST_CASE("the newest complete save is found, and why others were not", "[io][ch
   std::string other = manifest;
   other.replace(other.find("format=2"), 8, "format=9");
   put(last / "manifest", other);
-  damage("format version 9; this program reads versions 1 to 2");
+  damage("format version 9; this program reads versions 1 to 3");
   other = manifest;
   other.replace(other.find("seed=17"), 7, "seed=18");
   put(last / "manifest", other);
@@ -586,6 +586,8 @@ TEST_CASE("a damaged piece of a large part is named by tensor and elements, and 
     m.files.push_back(writer.finish());
   }
   const fs::path save = io::commit(folder.path, m), file = save / "rank-00000.tensors";
+  CHECK(get(save / "manifest").find("heddle checkpoint\nformat=3\n") == 0);
+  CHECK(io::require_save(save).facts.at("pieces") == "4194304");
   std::vector<float> got(x.size());
   const auto part = [&](std::int64_t first, std::int64_t count) {
     const io::checkpoint_reader reader(save);
@@ -610,6 +612,53 @@ TEST_CASE("a damaged piece of a large part is named by tensor and elements, and 
   CHECK(message_of<heddle::io_error>([&] { io::read_tensor_bytes(file, e); }).find(named) == 0);
   CHECK(part(0, 1049) == 4 * (1049 * columns - piece));
   CHECK(part(2000, 500) == 4 * (rows * columns - 2000 * columns - (rows * columns - 2 * piece)));
+}
+
+TEST_CASE("a save of format 2 whose large part has one checksum is read, and its damage is found", "[io][checkpoint]") {
+  constexpr std::int64_t count = 1100000;  // elements: more than a piece
+  const scratch_folder folder("one-checksum");
+  std::vector<float> x(count);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  const fs::path save = folder / "step-00000001", file = save / "rank-00000.tensors";
+  fs::create_directories(save);
+  const auto bytes = std::as_bytes(std::span<const float>(x));
+  // As it was written before there were pieces.
+  io::detail::saved_part p{0, {"w", "f32", io::tensor_region::whole({count}), 64, 4 * count, io::checksum(bytes), {}}};
+  const std::string line = io::detail::to_line(p.entry);
+  CHECK(std::count(line.begin(), line.end(), '\t') == 7);
+  std::string text(io::detail::tensor_file_head);
+  text.resize(64, '\0');
+  text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  put(file, text + line + io::detail::file_tail("index", 64 + 4 * count, line));
+  io::manifest m;
+  m.step = 1;
+  const io::file_digest d = io::digest(file);
+  m.files = {{0, d.bytes, d.checksum}};
+  const io::file_digest index = io::detail::write_index(io::durable_file(save / "index"), {&p, 1});
+  m.index_bytes = index.bytes;
+  m.index_checksum = index.checksum;
+  put(save / "manifest", io::to_text(m));
+  CHECK(get(save / "manifest").find("heddle checkpoint\nformat=2\n") == 0);
+  REQUIRE(io::latest(folder.path).save);
+  std::vector<float> got(x.size());
+  {
+    const io::checkpoint_reader reader(save);
+    reader.read<float>("w", got, io::tensor_region::whole({count}));
+    CHECK(got == x);
+    CHECK(reader.bytes_unchecked() == 0);
+    reader.read<float>("w", std::span(got).first(1050000), {{count}, {0}, {1050000}});
+    CHECK(reader.bytes_unchecked() == 4 * 1050000);
+  }
+  CHECK(io::parse_manifest(io::to_text(m), "m") == m);
+  m.facts[io::detail::attempt_fact] = "one";
+  CHECK(io::to_text(m).find("\nformat=3\n") != std::string::npos);
+  CHECK(io::parse_manifest(io::to_text(m), "m") == m);
+  text[5000000 % text.size()] ^= 1;
+  put(file, text + line + io::detail::file_tail("index", 64 + 4 * count, line));
+  const io::checkpoint_reader reader(save);
+  CHECK(message_of<heddle::io_error>([&] {
+          reader.read<float>("w", got, io::tensor_region::whole({count}));
+        }).find("tensor 'w': is damaged: its checksum") != std::string::npos);
 }
 
 TEST_CASE("the last saves are kept, older ones go after the new one is complete", "[io][checkpoint]") {

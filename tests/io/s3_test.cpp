@@ -178,6 +178,27 @@ TEST_CASE("a save in a bucket is there with its manifest, and of two runs one wi
   }
 }
 
+TEST_CASE("10,000 parts have room for the largest object", "[io][store][s3]") {
+  constexpr std::int64_t mib = std::int64_t{1} << 20, gib = mib << 10, tib = gib << 10;
+  const auto room = [](std::int64_t first) {
+    std::int64_t sum = 0, before = 0;
+    bool fits = true;
+    for (std::int64_t number = 0; number < 10000; ++number) {
+      const std::int64_t part = io::detail::s3_part_bytes(first, number);
+      fits = fits && part >= before && part <= 5 * gib;
+      sum += before = part;
+    }
+    CHECK(fits);
+    return sum;
+  };
+  CHECK(io::detail::s3_part_bytes(64 * mib, 999) == 64 * mib);
+  CHECK(io::detail::s3_part_bytes(64 * mib, 1000) == 128 * mib);
+  CHECK(room(5 * mib) == 1023 * 1000 * 5 * mib);
+  CHECK(room(6 * mib) >= 5 * tib);
+  CHECK(room(64 * mib) >= 5 * tib);
+  CHECK(room(6 * gib) == 10000 * 5 * gib);
+}
+
 TEST_CASE("what a bucket refuses is told with URL and status, and without keys", "[io][store][s3]") {
   CHECK_THROWS_WITH(io::s3_store("http://x", s3_at("http://127.0.0.1:1")),
                     Contains("a bucket is \"s3://BUCKET/PREFIX\""));

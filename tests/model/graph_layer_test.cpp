@@ -178,6 +178,35 @@ TEST_CASE("a graph that does not fit is refused with the edge, on all ranks", "[
   CHECK_THAT(texts[0], Contains("graph_part on rank 0: other ranks hold edges that are refused, 1 of them"));
   CHECK_THAT(texts[1], Contains("graph_part on rank 1: edge 0 comes from node 9 to node 1"));
   CHECK(texts[2] != "");
+  // Bounds that differ: rank 0 takes node 2 for rank 1's.
+  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp>>{3}, [&](auto& world) {
+    auto& text = texts[static_cast<std::size_t>(world.rank())];
+    text = "";
+    try {
+      const bool first = world.rank() == 0;
+      const md::graph_part part(world.all(), {0, 1, first ? 3 : 2, 3}, {0, 1},
+                                std::vector<std::int64_t>{first ? std::int64_t{2} : 0});
+    } catch (const hd::config_error& e) {
+      text = e.what();
+    }
+  });
+  CHECK_THAT(texts[1], Contains("graph_part on rank 1: rank 0 asks for node 2; the nodes here are 1 to 1: bounds"));
+  for (const std::size_t r : {0u, 2u})
+    CHECK_THAT(texts[r], Contains("other ranks hold edges that are refused, 1 of them"));
+  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp>>{1}, [&](auto& world) {
+    host compute;
+    const whole_graph g;
+    const md::graph_part part(world.all(), {0, 11}, g.row_pointer, g.sources), small(world.all(), {0, 1}, {0, 0}, {});
+    md::graph_layer<double> layer(sizes);
+    std::vector<double> h(33), out(55);
+    const auto backward = [&](auto& s) {
+      layer.backward(compute, world.all(), part, s, rows_of(out, 0, 11, 5), rows_of(h, 0, 11, 3));
+    };
+    md::graph_layer<double>::saved s(part, sizes), other(small, sizes);
+    CHECK_THROWS_WITH(backward(s), Contains("backward needs what forward has saved of 11 nodes and 0 of other ranks"));
+    layer.forward(compute, world.all(), small, other, rows_of(h, 0, 1, 3), rows_of(out, 0, 1, 5));
+    CHECK_THROWS_WITH(backward(other), Contains("got 4 numbers of messages, expected 44"));
+  });
   CHECK_THROWS_WITH(md::graph_layer<double>({.inputs = 2, .width = 0, .outputs = 1}),
                     Contains("inputs, width and outputs must be at least 1, got 2, 0 and 1"));
 }

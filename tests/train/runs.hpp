@@ -33,6 +33,7 @@ struct setup {
       "";  // in double, zero 1, with a store: the folders of nodes, of which each rank along dp has its own
   std::string in_background = "";  // saves in double: "ends" or "reports" what fails
   std::int64_t save_every = 0;
+  bool beside = false;      // numbers of somebody else in the saves, which must come back
   std::string poison = "";  // a parameter whose every weight gets this value first
   double poison_value = 0;
   std::string spoilt = "";  // a parameter of which one element changes after the first step, on this rank if it has it

@@ -20,7 +20,9 @@
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -42,6 +44,25 @@ using trainer_of =
     hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<Zero>, Policies...>,
                        World>;
 using tensors = std::map<std::string, std::vector<double>>;
+
+// What somebody else has in the saves of a run: rank 0 writes it, and all ranks read it.
+class numbers_beside final : public hd::train::state_beside {
+ public:
+  explicit numbers_beside(int rank) : rank_(rank) {}
+  void write(hd::io::part_writer& writer) override {
+    if (rank_ == 0) writer.add("beside/numbers", std::span<const std::int64_t>(numbers));
+  }
+  void read(const hd::io::checkpoint_reader& reader) override {
+    std::array<std::int64_t, 3> got{};
+    reader.read("beside/numbers", std::span<std::int64_t>(got), hd::io::tensor_region::whole({3}));
+    if (got != numbers) throw hd::io_error("numbers beside a trainer's are others");
+  }
+  void gather(const hd::io::checkpoint_reader&) override {}
+
+ private:
+  static constexpr std::array<std::int64_t, 3> numbers{5, 6, 7};
+  int rank_;
+};
 
 // Puts the part [begin, end) of this rank's flat buffer into the whole tensors; `flat` begins at element `origin` of
 // it.
@@ -106,11 +127,13 @@ outcome train(const setup& s) {
     constexpr bool may_save_in_background = std::is_same_v<T, double> && sizeof...(Policies) == 0;
     constexpr bool may_copy_to_peers = may_save_in_background && Zero == 1;
     const auto node = std::filesystem::path(s.peers) / std::to_string(world.template coordinate<dp>());
+    numbers_beside beside(world.rank());
+    const hd::train::save_facts about_save{.corpus = 77, .beside = s.beside ? &beside : nullptr};
     if (!s.resume_from.empty()) {
       hd::train::resume_result resumed;
       if constexpr (may_copy_to_peers) {
         if (!s.peers.empty()) {
-          const auto back = hd::train::resume_from_peers(trainer, node, *s.store, {.corpus = 77});
+          const auto back = hd::train::resume_from_peers(trainer, node, *s.store, about_save);
           resumed = back.result;
           const std::lock_guard lock(guard);
           if (world.rank() == 0) {
@@ -121,8 +144,8 @@ outcome train(const setup& s) {
         }
       }
       if constexpr (may_save_in_background)
-        if (s.store != nullptr && s.peers.empty()) resumed = hd::train::resume(trainer, *s.store, {.corpus = 77});
-      if (s.store == nullptr && s.peers.empty()) resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
+        if (s.store != nullptr && s.peers.empty()) resumed = hd::train::resume(trainer, *s.store, about_save);
+      if (s.store == nullptr && s.peers.empty()) resumed = hd::train::resume(trainer, s.resume_from, about_save);
       if (world.rank() == 0) result.first_step = resumed.step;
       result.bytes_read[static_cast<std::size_t>(world.rank())] = resumed.bytes_read;
     }
@@ -130,14 +153,13 @@ outcome train(const setup& s) {
         background{};
     if constexpr (may_save_in_background)
       if (!s.in_background.empty()) {
-        const hd::train::save_facts about{.corpus = 77};
         const hd::train::background_options how{.on_failure = s.in_background == "ends"
                                                                   ? hd::train::save_failure::ends_run
                                                                   : hd::train::save_failure::reports};
         if (s.store != nullptr)
-          background.emplace(trainer, *s.store, about, how);
+          background.emplace(trainer, *s.store, about_save, how);
         else
-          background.emplace(trainer, s.save_to, about, how);
+          background.emplace(trainer, s.save_to, about_save, how);
       }
     const auto in_background = [&](auto&& work) {
       try {
@@ -193,7 +215,7 @@ outcome train(const setup& s) {
       if (validates) validation = trainer.validate(data);
       if constexpr (may_copy_to_peers)
         if (!s.peers.empty()) {
-          hd::train::peer_saves<hd::train::across<dp>> peers(trainer, node, {.corpus = 77}, {.every = 1});
+          hd::train::peer_saves<hd::train::across<dp>> peers(trainer, node, about_save, {.every = 1});
           const auto before = world.control().counters();
           peers(trainer);
           const auto r = static_cast<std::size_t>(world.rank());
@@ -203,8 +225,8 @@ outcome train(const setup& s) {
       if constexpr (may_save_in_background)
         if (saves && background) in_background([&] { (*background)(trainer); });
       if constexpr (may_save_in_background)
-        if (saves && !background && s.store != nullptr) hd::train::save(trainer, *s.store, {.corpus = 77});
-      if (saves && !background && s.store == nullptr) hd::train::save(trainer, s.save_to, {.corpus = 77});
+        if (saves && !background && s.store != nullptr) hd::train::save(trainer, *s.store, about_save);
+      if (saves && !background && s.store == nullptr) hd::train::save(trainer, s.save_to, about_save);
       const std::lock_guard lock(guard);
       if (world.rank() == 0 && validates) result.validation.push_back(validation);
       if (!last) continue;

@@ -1,5 +1,6 @@
 // tests/train/save_test.cpp: a resumed run continues bit for bit; on another mesh it continues the same training.
 #include "folder.hpp"
+#include "io/failing_objects.hpp"
 #include "runs.hpp"
 
 #include "catch.hpp"
@@ -213,6 +214,7 @@ TEST_CASE("saves in the background are those that a run makes which waits for th
     s.zero = zero;
     s.steps = 4;
     s.save_every = 1;
+    s.beside = true;
     INFO("mesh '" << s.mesh << "', zero " << zero);
     const folder waited("waited"), passed("passed");
     s.save_to = waited.path.string();
@@ -244,6 +246,7 @@ TEST_CASE("saves go straight into a store, and a run on any mesh goes on from th
   setup s;
   s.steps = 5;
   s.mesh = mesh;
+  s.beside = true;
   const outcome whole = train_f64(s);
   for (const char* how : {"", "ends"}) {
     INFO("mesh '" << mesh << "', in the background '" << how << "'");
@@ -269,6 +272,15 @@ TEST_CASE("saves go straight into a store, and a run on any mesh goes on from th
               io::read_bytes(kept.path / name.substr(0, 13) / fs::path(name).filename(), 0, std::ssize(bytes)));
       }
     }
+    // A bucket that gives nothing for a while is no reason to go on from step 2.
+    for (const bool sizes : {true, false}) {
+      failing_objects out(bucket.path);
+      (sizes ? out.no_size_of : out.no_bytes_of) = sizes ? "step-00000003/manifest" : "rank-00000.tensors";
+      setup second = s;
+      second.store = &out;
+      second.resume_from = "store";
+      CHECK_THROWS_WITH(train_f64(second), Catch::Matchers::Contains("HTTP status 503"));
+    }
     for (const char* on : {mesh.c_str(), "dp=3", "tp=3,pp=2", ""}) {
       if (!fits(on)) continue;
       INFO("resumed on '" << on << "'");
@@ -293,6 +305,8 @@ TEST_CASE("saves go straight into a store, and a run on any mesh goes on from th
       CHECK(other.saves_failed == 1);  // at step 2; step 3 is then not tried
       for (const std::string& fault : other.faults)
         CHECK(fault.find("is there already, of another run") != std::string::npos);
+      for (const std::string& name : store.list("step-00000002"))  // no rank has written its state
+        CHECK((name.ends_with(".failed") || std::find(before.begin(), before.end(), name) != before.end()));
     }
     for (const std::string& name : before) CHECK(store.size(name));
   }
@@ -317,6 +331,14 @@ TEST_CASE("eight ranks of four nodes go on, bit for bit, from copies of peers, o
   s.steps = 3;
   const outcome before = train_f64(s);
   CHECK(before.from_peers);
+  s.beside = true;
+  CHECK_THROWS_WITH(train_f64(s),
+                    Catch::Matchers::Contains("resume_from_peers: copies of peers hold a trainer's state"));
+  s.resume_from = "";
+  CHECK_THROWS_WITH(train_f64(s),
+                    Catch::Matchers::Contains("peer_saves: copies of peers hold a trainer's state alone"));
+  s.resume_from = "store";
+  s.beside = false;
   // One message of its own state, and what that is.
   for (int r = 0; r < 8; ++r) {
     INFO("rank " << r);

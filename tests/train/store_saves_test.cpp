@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/failing_objects.hpp"
 #include "io/scratch.hpp"
 
 namespace hd = heddle;
@@ -46,31 +47,6 @@ fs::path stored_save(const fs::path& folder, std::int64_t step, const std::strin
   }
   return io::commit(folder, m, {.keep = 0});
 }
-// A folder that fails at the n-th call that changes it, as a process that is killed there does.
-class failing_store final : public io::store {
- public:
-  failing_store(fs::path folder, int left) : to_(std::move(folder)), left_(left) {}
-  std::string where(std::string_view name) const override { return to_.where(name); }
-  std::optional<std::int64_t> size(const std::string& name) const override { return to_.size(name); }
-  void read(const std::string& name, std::int64_t offset, std::span<std::byte> out) const override {
-    to_.read(name, offset, out);
-  }
-  void put(const std::string& name, std::span<const std::byte> bytes) override { spend(), to_.put(name, bytes); }
-  bool put_new(const std::string& name, std::span<const std::byte> bytes) override {
-    spend();
-    return to_.put_new(name, bytes);
-  }
-  void put_file(const std::string& name, const fs::path& from) override { spend(), to_.put_file(name, from); }
-  std::vector<std::string> list(const std::string& prefix) const override { return to_.list(prefix); }
-  void remove(const std::string& name) override { spend(), to_.remove(name); }
-
- private:
-  void spend() {
-    if (left_-- <= 0) throw hd::io_error("heddle: the store is gone");
-  }
-  io::folder_store to_;
-  std::atomic<int> left_;
-};
 using ranks_of_stores = hd::world<hd::threads, hd::mesh<hd::axis<hd::dp>>>;
 void with_ranks(int ranks, const std::function<void(ranks_of_stores&)>& work) {
   hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp>>(ranks), [&](auto& world) { work(world); });
@@ -151,7 +127,7 @@ TEST_CASE("a store that goes away at any moment has the last complete save", "[t
       io::put_save_files(whole, at / "here/step-00000010", old);
       io::put_save_manifest(whole, old);
     }
-    failing_store failing(at / "bucket", calls);
+    failing_objects failing(at / "bucket", calls);
     bool failed = false;
     with_ranks(1, [&](auto& world) {
       try {
@@ -287,4 +263,57 @@ TEST_CASE("a store keeps nothing of attempts that failed", "[train][save][store]
   stored_save(at / "here", 20, "a");
   CHECK(stored(2, at / "here", s) == 20);
   CHECK(s.list("step-00000010") == std::vector<std::string>{"step-00000010/b/rank-00000.tensors"});
+}
+
+TEST_CASE("a bucket that gives nothing for a while hides no save: nothing older is taken", "[train][save][store]") {
+  const scratch_folder at("store-outage");
+  failing_objects s(at / "bucket");
+  for (const std::int64_t step : {10, 20}) {
+    stored_save(at / "here", step, "a");
+    CHECK(stored(2, at / "here", s) == step);
+  }
+  const std::string manifest = "step-00000020/manifest", file = "step-00000020/a/rank-00001.tensors";
+  for (const auto& [size_of, bytes_of] : {std::pair(manifest, std::string()), std::pair(std::string(), manifest),
+                                          std::pair(file, std::string()), std::pair(std::string(), file)}) {
+    CAPTURE(size_of, bytes_of);
+    s.no_size_of = size_of;
+    s.no_bytes_of = bytes_of;
+    if (bytes_of != file) CHECK_THROWS_WITH(io::latest(s), Contains("HTTP status 503"));
+    std::atomic<int> told{0};
+    with_ranks(2, [&](auto& world) {
+      try {
+        hd::train::fetch_from_store(world, s, at / "there");
+      } catch (const hd::io_error& e) {
+        told += std::string(e.what()).find("HTTP status 503") != std::string::npos;
+      }
+    });
+    CHECK(told == 2);
+    CHECK((!fs::exists(at / "there") || fs::is_empty(at / "there")));
+  }
+  s.no_size_of = s.no_bytes_of = "";
+  CHECK(fetched(2, s, at / "there") == 20);
+}
+
+TEST_CASE("a damaged manifest in a store is put aside by the next save of its step", "[train][save][store]") {
+  const std::string later = "heddle checkpoint\nformat=99\nwhatever=1\n";
+  const scratch_folder at("store-manifest");
+  io::folder_store s(at / "bucket");
+  stored_save(at / "here", 10, "a");
+  CHECK(stored(2, at / "here", s) == 10);
+  const std::string good = get(at / "bucket/step-00000010/manifest");
+  for (const std::string& bad : {std::string("x\n"), std::string(), good.substr(0, good.size() / 2)}) {
+    CAPTURE(bad);
+    put(at / "bucket/step-00000010/manifest", bad);
+    std::vector<std::string> skipped;
+    CHECK_FALSE(io::latest(s, &skipped));
+    CHECK(skipped.size() == 1);
+    CHECK(stored(2, at / "here", s) == 10);
+    CHECK(get(at / "bucket/step-00000010/manifest") == good);
+    if (!bad.empty()) CHECK(get(at / "bucket/step-00000010/manifest.set-aside") == bad);
+    CHECK(io::latest(s)->step == 10);
+  }
+  put(at / "bucket/step-00000010/manifest", later);
+  CHECK_THROWS_WITH(stored(2, at / "here", s), Contains("format version 99"));
+  CHECK_THROWS_WITH(io::detail::refuse_other_run(s, 10, "a"), Contains("format version 99"));
+  CHECK(get(at / "bucket/step-00000010/manifest") == later);
 }

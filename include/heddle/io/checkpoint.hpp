@@ -157,8 +157,8 @@ HEDDLE_INLINE void require_readable(const search_result& found, const std::files
 /// saved. Construction checks the manifest and sizes and reads the list of the index's blocks; of a save without an
 /// index (format 1) the indexes of all rank files, and refuses parts of a tensor that overlap without being the same.
 /// The checksum of a part that is read whole is checked; of one of which less is wanted, that alone is read, and gaps
-/// of up to 4 KiB in it, without a checksum (`bytes_unchecked`) but of the pieces of 4 MiB that are read whole. Several readers may read one save at once, and several
-/// threads one reader.
+/// of up to 4 KiB in it (256 KiB of a store), without a checksum (`bytes_unchecked`) but of the pieces of 4 MiB that
+/// are read whole. Several readers may read one save at once, and several threads one reader.
 /// Errors: `io_error` that names file and tensor, what was expected and what is there.
 class checkpoint_reader {
  public:

@@ -31,8 +31,9 @@ static_assert(std::is_trivially_copyable_v<rank_file>);
 
 /// A save in a page of text. It is written last, so a save with a valid manifest is complete.
 struct manifest {
-  /// Of saves with an index; 1: of those without, which are still read.
-  static constexpr int format = 2;
+  /// Of saves with checksums of pieces, or that were written into a store. Those of 2, with neither, and 1, without an
+  /// index, are still written where they say all, and read.
+  static constexpr int format = 3;
   /// More than these no run does: 10^12 steps, of 2^20 samples each, with room for as many again in 64 bits.
   static constexpr std::int64_t most_steps = 1000000000000, most_samples = std::int64_t{1} << 60;
 
@@ -73,6 +74,11 @@ HEDDLE_INLINE std::int64_t parse_count(std::string_view text, std::int64_t most,
 HEDDLE_INLINE std::string_view next_field(std::string_view& rest, char mark);
 
 inline constexpr std::string_view manifest_title = "heddle checkpoint";
+// Facts that format 3 has: which attempt wrote a save that no folder has held, and the bytes of a piece, where parts
+// have checksums of pieces.
+inline constexpr const char *attempt_fact = "attempt", *pieces_fact = "pieces";
+// Whether a text is a manifest of a format that only later programs read.
+HEDDLE_INLINE bool is_of_later_format(std::string_view text);
 
 }  // namespace detail
 

@@ -40,6 +40,13 @@ HEDDLE_INLINE void require_parts_fit(const std::filesystem::path& save, std::vec
 // tensor reads the list and one block.
 HEDDLE_INLINE file_digest write_index(durable_file file, std::span<const saved_part> parts);
 
+// Tells a manifest whether parts have checksums of pieces, which decides its format.
+inline void note_pieces(manifest& m, std::span<const saved_part> parts) {
+  m.facts.erase(pieces_fact);
+  for (const saved_part& p : parts)
+    if (!p.entry.pieces.empty()) m.facts[pieces_fact] = std::to_string(checksum_piece);
+}
+
 // The files of a save: in a folder, or objects of a store whose names begin with `prefix`.
 struct save_files {
   std::filesystem::path path{};  // of the folder, or for messages

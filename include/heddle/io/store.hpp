@@ -53,6 +53,12 @@ class store : public object_reader {
   virtual std::vector<std::string> list(const std::string& prefix) const = 0;
   /// No error if there is none.
   virtual void remove(const std::string& name) = 0;
+  /// What puts that were killed, or are under way, have left: names that `remove` and `read` take, sorted, and `list`
+  /// has not. None where the store itself clears it away.
+  virtual std::vector<std::string> unfinished(const std::string& prefix) const {
+    static_cast<void>(prefix);
+    return {};
+  }
 
   /// All bytes of an object. Errors: also if there is none, or if it has more than `most`.
   std::vector<std::byte> read_all(const std::string& name, std::int64_t most = std::int64_t{1} << 30) const {
@@ -148,19 +154,8 @@ class folder_store final : public store {
   std::unique_ptr<object_writer> writer(const std::string& name) override {
     return std::make_unique<file_object>(folder_ / name);
   }
-  std::vector<std::string> list(const std::string& prefix) const override {
-    std::vector<std::string> names;
-    std::error_code ec;
-    for (std::filesystem::recursive_directory_iterator at(folder_, ec), end; !ec && at != end; at.increment(ec)) {
-      if (!at->is_regular_file(ec)) continue;
-      std::string name = at->path().lexically_relative(folder_).generic_string();
-      if (name.starts_with(prefix) && !name.ends_with(".partial")) names.push_back(std::move(name));
-    }
-    if (ec && ec != std::errc::no_such_file_or_directory)
-      throw io_error("heddle: cannot read the folder '" + folder_.string() + "': " + ec.message());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
+  std::vector<std::string> list(const std::string& prefix) const override { return names_of(prefix, false); }
+  std::vector<std::string> unfinished(const std::string& prefix) const override { return names_of(prefix, true); }
   void remove(const std::string& name) override {
     std::error_code ec;
     std::filesystem::remove(folder_ / name, ec);
@@ -168,6 +163,19 @@ class folder_store final : public store {
   }
 
  private:
+  std::vector<std::string> names_of(const std::string& prefix, bool partial) const {
+    std::vector<std::string> names;
+    std::error_code ec;
+    for (std::filesystem::recursive_directory_iterator at(folder_, ec), end; !ec && at != end; at.increment(ec)) {
+      if (!at->is_regular_file(ec)) continue;
+      std::string name = at->path().lexically_relative(folder_).generic_string();
+      if (name.starts_with(prefix) && name.ends_with(".partial") == partial) names.push_back(std::move(name));
+    }
+    if (ec && ec != std::errc::no_such_file_or_directory)
+      throw io_error("heddle: cannot read the folder '" + folder_.string() + "': " + ec.message());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
   static std::filesystem::path partial_of(const std::filesystem::path& to) {
     detail::make_folder(to.parent_path());
     static std::atomic<int> number{0};

@@ -53,8 +53,6 @@ inline std::string manifest_object(std::int64_t step) {
 inline std::string object_name_in(std::int64_t step, const std::string& run, const std::string& file) {
   return step_prefix(step) + (run.empty() ? "unnamed" : run) + "/" + file;
 }
-// Which attempt wrote a save that no folder has held.
-inline constexpr const char* attempt_fact = "attempt";
 inline std::string object_name(const manifest& m, const std::string& file) {
   const auto attempt = m.facts.find(attempt_fact);
   return object_name_in(m.step, run_of(m), attempt == m.facts.end() ? file : attempt->second + "/" + file);
@@ -66,32 +64,64 @@ inline save_files files_in(const store& from, manifest m) {
   files.about = std::move(m);
   return files;
 }
+// What lies where a step has its manifest.
+struct stored_manifest {
+  std::optional<manifest> is{};  // none: it is absent or damaged
+  std::string text{}, fault{};   // as it was read, and what is wrong with it
+  bool stays = false;            // a later program may read it
+};
+// Errors: those of the store.
+inline stored_manifest manifest_at(const store& from, std::int64_t step) {
+  const std::string name = manifest_object(step), where = "'" + from.where(name) + "'";
+  constexpr std::int64_t most = std::int64_t{1} << 26;
+  stored_manifest there;
+  const auto bytes = from.size(name);
+  if (!bytes || *bytes > most) {
+    there.stays = bytes.has_value();
+    there.fault = "heddle: " + where +
+                  (bytes ? " has " + std::to_string(*bytes) + " bytes, at most " + std::to_string(most) + " are read"
+                         : std::string(" is not there"));
+    return there;
+  }
+  there.text.resize(static_cast<std::size_t>(*bytes));
+  from.read(name, 0, std::as_writable_bytes(std::span<char>(there.text)));
+  try {
+    manifest m = parse_manifest(there.text, where);
+    if (m.step != step) throw io_error("heddle: " + where + " says step " + std::to_string(m.step));
+    there.is = std::move(m);
+  } catch (const io_error& e) {
+    there.fault = e.what();
+    there.stays = is_of_later_format(there.text);
+  }
+  return there;
+}
 inline manifest read_manifest(const store& from, std::int64_t step) {
-  const std::string name = manifest_object(step);
-  const auto bytes = from.read_all(name, std::int64_t{1} << 26);
-  manifest m =
-      parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "'" + from.where(name) + "'");
-  if (m.step != step) throw io_error("heddle: '" + from.where(name) + "' says step " + std::to_string(m.step));
-  return m;
+  stored_manifest there = manifest_at(from, step);
+  if (!there.is) throw io_error(there.fault);
+  return std::move(*there.is);
 }
 // Whether this save is in a store. Errors: `io_error` if another one of its step is, which stays as it is.
 inline bool is_stored(const store& to, const manifest& m) {
-  const std::string name = manifest_object(m.step);
-  if (!to.size(name)) return false;
-  manifest there = read_manifest(to, m.step), here = m;
-  there.facts.erase(attempt_fact);
+  stored_manifest there = manifest_at(to, m.step);
+  if (!there.is && there.stays) throw io_error(there.fault);
+  if (!there.is) return false;
+  manifest here = m;
+  there.is->facts.erase(attempt_fact);
   here.facts.erase(attempt_fact);
-  if (!(there == here))
-    throw io_error("heddle: '" + to.where(name) + "' is there already, of " +
-                   (run_of(there) == run_of(m) ? "this run" : "another run") + ": a save in a store is not replaced");
+  if (!(*there.is == here))
+    throw io_error("heddle: '" + to.where(manifest_object(m.step)) + "' is there already, of " +
+                   (run_of(*there.is) == run_of(m) ? "this run" : "another run") +
+                   ": a save in a store is not replaced");
   return true;
 }
-// Errors: `io_error` if a save of this step is in a store that another run made.
-inline void refuse_other_run(const store& to, std::int64_t step, const std::string& run) {
-  const std::string name = manifest_object(step);
-  if (to.size(name) && run_of(read_manifest(to, step)) != run)
-    throw io_error("heddle: '" + to.where(name) +
+// What is in a store of a step. Errors: `io_error` if it is a save that another run, or a later program, made.
+inline stored_manifest refuse_other_run(const store& to, std::int64_t step, const std::string& run) {
+  stored_manifest there = manifest_at(to, step);
+  if (!there.is && there.stays) throw io_error(there.fault);
+  if (there.is && run_of(*there.is) != run)
+    throw io_error("heddle: '" + to.where(manifest_object(step)) +
                    "' is there already, of another run: a save in a store is not replaced");
+  return there;
 }
 // Steps of which there is a manifest, the newest first.
 inline std::vector<std::int64_t> steps_in(const store& from) {
@@ -127,7 +157,8 @@ inline void put_manifest(store& to, const manifest& m, int keep, bool replaces);
 
 /// Completes a save in a store: for one caller, when all its files are there. Of the same run, older saves beyond
 /// `keep` are removed then (0: none), each manifest before its files, and what attempts of this run left of older
-/// steps that have no manifest.
+/// steps that have no manifest, and what they were killed in putting (`store::unfinished`).
+/// A manifest of this step that is damaged is put aside, step-N/manifest.set-aside.
 /// Errors: `io_error` if another save of this step is there, which stays; a file of this one is missing or has another
 /// size; those of the store.
 inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
@@ -135,6 +166,22 @@ inline void put_save_manifest(store& to, const manifest& m, int keep = 2) {
 }
 
 namespace detail {
+// Removes what puts of a run that were killed have left of steps before `step`.
+inline void clear_unfinished(store& to, std::int64_t step, const std::string& run) {
+  for (const std::string& name : to.unfinished("step-")) {
+    const std::int64_t of = parse_save_name(name.substr(0, name.find('/'))).step;
+    if (of < 0 || of >= step) continue;
+    bool is_ours = name.starts_with(object_name_in(of, run, ""));
+    if (name.starts_with(manifest_object(of) + ".")) {
+      try {
+        const auto bytes = to.read_all(name);
+        is_ours = run_of(parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name)) == run;
+      } catch (const io_error&) {  // whose it is cannot be seen
+      }
+    }
+    if (is_ours) to.remove(name);
+  }
+}
 // `replaces`: what this run has saved of the step before.
 inline void put_manifest(store& to, const manifest& m, int keep, bool replaces) {
   for (const detail::save_object& o : detail::objects_of(m)) {
@@ -146,12 +193,16 @@ inline void put_manifest(store& to, const manifest& m, int keep, bool replaces) 
   }
   const std::string text = to_text(m), name = detail::manifest_object(m.step);
   if (!to.put_new(name, std::as_bytes(std::span<const char>(text)))) {
-    refuse_other_run(to, m.step, run_of(m));
-    if (replaces)
+    const stored_manifest there = refuse_other_run(to, m.step, run_of(m));
+    if (!there.is && !there.text.empty())  // damaged: nobody reads it as it is
+      to.put(name + ".set-aside", std::as_bytes(std::span<const char>(there.text)));
+    if (replaces || !there.is)
       to.put(name, std::as_bytes(std::span<const char>(text)));
     else
       is_stored(to, m);
+    if (!there.is) refuse_other_run(to, m.step, run_of(m));  // of two runs that replace it the last one has it
   }
+  if (!run_of(m).empty()) clear_unfinished(to, m.step, run_of(m));
   if (keep <= 0) return;
   int kept = 0;
   const std::vector<std::int64_t> steps = detail::steps_in(to);
@@ -187,6 +238,7 @@ inline manifest commit_to_store(store& to, manifest m, int keep = 2) {
   for (const rank_file& f : m.files)
     for (tensor_entry& e : detail::read_rank_index(files, f)) parts.push_back({f.rank, std::move(e)});
   detail::require_parts_fit(files.path, parts, detail::coverage::whole);
+  detail::note_pieces(m, parts);
   const auto object = to.writer(files.prefix + detail::index_name);
   const file_digest index = detail::write_index(durable_file(*object, files.path / detail::index_name), parts);
   m.index_bytes = index.bytes;
@@ -199,43 +251,43 @@ inline manifest commit_to_store(store& to, manifest m, int keep = 2) {
   return m;
 }
 
+namespace detail {
+// What is wrong with the size of an object, or nothing. Errors: those of the store.
+inline std::string fault_of_size(const store& from, const std::string& name, std::int64_t bytes) {
+  if (from.size(name) == bytes) return {};
+  return "heddle: '" + from.where(name) + "' is missing, or has not " + std::to_string(bytes) + " bytes";
+}
+}  // namespace detail
+
 /// The newest complete save in a store: with a manifest that can be read, and all its files with their sizes. Why
 /// newer ones were passed over goes to `skipped`; those from step `before` on are not looked at. Errors: those of the
-/// store.
+/// store: a save that it does not give now is not passed over.
 inline std::optional<manifest> latest(const store& from, std::vector<std::string>* skipped = nullptr,
                                       std::int64_t before = (std::numeric_limits<std::int64_t>::max)()) {
   for (const std::int64_t step : detail::steps_in(from)) {
     if (step >= before) continue;
-    try {
-      manifest m = detail::read_manifest(from, step);
-      for (const detail::save_object& o : detail::objects_of(m)) {
-        const std::string name = detail::object_name(m, o.file);
-        if (from.size(name) != o.bytes)
-          throw io_error("heddle: '" + from.where(name) + "' is missing, or has not " + std::to_string(o.bytes) +
-                         " bytes");
-      }
-      return m;
-    } catch (const io_error& e) {
-      if (skipped != nullptr) skipped->emplace_back(e.what());
-    }
+    detail::stored_manifest there = detail::manifest_at(from, step);
+    if (there.is)
+      for (const detail::save_object& o : detail::objects_of(*there.is))
+        if (there.fault.empty())
+          there.fault = detail::fault_of_size(from, detail::object_name(*there.is, o.file), o.bytes);
+    if (there.fault.empty()) return there.is;
+    if (skipped != nullptr) skipped->push_back(there.fault);
   }
   return std::nullopt;
 }
 
-/// Brings files of a save from a store into the folder `partial`, the `first`-th and every `stride`-th behind it: each
-/// is read once, and held against its checksum. Errors: `io_error` if it is not what was written; those of the store
-/// and the disk.
-inline void get_save_files(const store& from, const manifest& m, const std::filesystem::path& partial,
-                           std::size_t first = 0, std::size_t stride = 1) {
+namespace detail {
+// As `get_save_files`; returns what is wrong with the save, or nothing. Errors: those of the store and the disk.
+inline std::string fault_of_getting(const store& from, const manifest& m, const std::filesystem::path& partial,
+                                    std::size_t first, std::size_t stride) {
   constexpr std::int64_t piece = std::int64_t{16} << 20;
-  const auto all = detail::objects_of(m);
-  detail::make_folder(partial);
+  const auto all = objects_of(m);
+  make_folder(partial);
   std::vector<std::byte> bytes;
   for (std::size_t i = first; i < all.size(); i += stride) {
-    const std::string name = detail::object_name(m, all[i].file);
-    if (const auto there = from.size(name); there != all[i].bytes)
-      throw io_error("heddle: '" + from.where(name) + "' is missing, or has not " + std::to_string(all[i].bytes) +
-                     " bytes");
+    const std::string name = object_name(m, all[i].file);
+    if (std::string fault = fault_of_size(from, name, all[i].bytes); !fault.empty()) return fault;
     durable_file file(partial / all[i].file);
     for (std::int64_t at = 0; at < all[i].bytes; at += piece) {
       bytes.resize(static_cast<std::size_t>((std::min)(piece, all[i].bytes - at)));
@@ -243,10 +295,21 @@ inline void get_save_files(const store& from, const manifest& m, const std::file
       file.write(bytes);
     }
     if (file.checksum() != all[i].checksum)
-      throw io_error("heddle: '" + from.where(name) + "' is damaged: its checksum is " + to_hex(file.checksum()) +
-                     ", " + to_hex(all[i].checksum) + " was written");
+      return "heddle: '" + from.where(name) + "' is damaged: its checksum is " + to_hex(file.checksum()) + ", " +
+             to_hex(all[i].checksum) + " was written";
     file.close();
   }
+  return {};
+}
+}  // namespace detail
+
+/// Brings files of a save from a store into the folder `partial`, the `first`-th and every `stride`-th behind it: each
+/// is read once, and held against its checksum. Errors: `io_error` if it is not what was written; those of the store
+/// and the disk.
+inline void get_save_files(const store& from, const manifest& m, const std::filesystem::path& partial,
+                           std::size_t first = 0, std::size_t stride = 1) {
+  if (const std::string fault = detail::fault_of_getting(from, m, partial, first, stride); !fault.empty())
+    throw io_error(fault);
 }
 
 /// Gives a save whose files are all in `partial` its name in `folder`, for one caller. A save of this step that is

@@ -50,20 +50,14 @@ struct lone_rank {
 /// Whose rows lie on other ranks is found once, by a sparse exchange that all ranks of the group call.
 /// Shapes: bounds [ranks + 1], row_pointer [own nodes + 1], sources [own edges].
 /// Errors: `config_error` that names the edge for a source outside of the graph or sources that descend; and for bounds or
-/// a row pointer that do not fit. It is thrown on all ranks where any has one.
+/// a row pointer that do not fit, on a rank or between ranks. It is thrown on all ranks where any has one.
 class graph_part {
  public:
   template <communicator C>
   graph_part(C& group, std::vector<std::int64_t> bounds, std::vector<std::int64_t> row_pointer,
              const std::vector<std::int64_t>& sources)
       : bounds_(std::move(bounds)), row_pointer_(std::move(row_pointer)), rank_(group.rank()) {
-    const std::string fault = fault_of(group.size(), sources);
-    std::array<int, 1> faults{fault.empty() ? 0 : 1};
-    group.all_reduce(std::span<int>(faults), plus{});
-    if (!fault.empty()) throw config_error("heddle: graph_part on rank " + std::to_string(rank_) + ": " + fault);
-    if (faults[0] > 0)
-      throw config_error("heddle: graph_part on rank " + std::to_string(rank_) +
-                         ": other ranks hold edges that are refused, " + std::to_string(faults[0]) + " of them");
+    refuse_together(group, fault_of(group.size(), sources));
     std::vector<std::int64_t> others;
     for (const std::int64_t s : sources)
       if (s < begin() || s >= end()) others.push_back(s);
@@ -81,6 +75,13 @@ class graph_part {
         asked.push_back({static_cast<int>(r), std::span<const std::int64_t>(others).subspan(first, at - first)});
     }
     const auto wanted = sparse_exchange(group, asked);
+    std::string fault;
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      for (const std::int64_t node : wanted[i])
+        if (fault.empty() && (node < begin() || node >= end()))
+          fault = heddle::detail::text_of({"rank ", wanted.from(i), " asks for node ", node, "; the nodes here are ",
+                                           begin(), " to ", end() - 1, ": bounds must be the same on all ranks"});
+    refuse_together(group, fault);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       counts_out_[static_cast<std::size_t>(wanted.from(i))] = static_cast<std::int64_t>(wanted[i].size());
       for (const std::int64_t node : wanted[i]) sent_.push_back(node - begin());
@@ -104,6 +105,15 @@ class graph_part {
   const std::vector<std::int64_t>& counts_in() const noexcept { return counts_in_; }
 
  private:
+  template <communicator C>
+  void refuse_together(C& group, const std::string& fault) const {
+    std::array<int, 1> faults{fault.empty() ? 0 : 1};
+    group.all_reduce(std::span<int>(faults), plus{});
+    if (!fault.empty()) throw config_error("heddle: graph_part on rank " + std::to_string(rank_) + ": " + fault);
+    if (faults[0] > 0)
+      throw config_error("heddle: graph_part on rank " + std::to_string(rank_) +
+                         ": other ranks hold edges that are refused, " + std::to_string(faults[0]) + " of them");
+  }
   std::string fault_of(int ranks, const std::vector<std::int64_t>& sources) const {
     if (bounds_.size() != static_cast<std::size_t>(ranks) + 1 || bounds_.front() != 0 ||
         !std::is_sorted(bounds_.begin(), bounds_.end()))
@@ -243,13 +253,19 @@ class graph_layer {
   }
 
   /// Adds to the gradients of the parameters, whose sum over the ranks is the whole's, and writes those of the nodes. All
-  /// ranks call it, once after each forward.
+  /// ranks call it, once after each forward. Errors: `layout_error` if `s` has nothing of a forward of this part.
   template <class Backend, communicator Communicator>
   void backward(Backend& compute, Communicator& group, const graph_part& part, saved& s, matrix_view<const T> d_out,
                 matrix_view<T> d_h) {
     require(part, d_h.extent(0), d_h.extent(1), config_.inputs);
     require(part, d_out.extent(0), d_out.extent(1), config_.outputs);
     const std::int64_t n = config_.inputs, w = config_.width, nodes = part.nodes(), m = config_.outputs;
+    if (s.h.size() != size_of(nodes * n) || s.roots.size() != size_of(nodes * w) ||
+        s.out.size() != size_of(nodes * m) || s.messages.size() != size_of((nodes + total(part.counts_in())) * w))
+      throw layout_error(
+          heddle::detail::text_of({"heddle: graph_layer: backward needs what forward has saved of ", nodes,
+                                   " nodes and ", total(part.counts_in()), " of other ranks; got ", s.messages.size(),
+                                   " numbers of messages, expected ", (nodes + total(part.counts_in())) * w}));
     std::vector<T> d(d_out.elements().begin(), d_out.elements().end()), d_roots(size_of(nodes * w));
     for (std::size_t i = 0; i < d.size(); ++i)
       if (!(s.out[i] > T(0))) d[i] = T(0);

@@ -162,6 +162,7 @@ class background_saves {
     io::save_snapshot& copy = writer_.snapshot();
     copy.clear();
     detail::write_state(copy, trainer, now);
+    if (now.beside != nullptr) now.beside->write(copy);
     const std::int64_t end = now_ns();
     if (to_ != nullptr)
       trainer.set_run_name(
@@ -213,6 +214,7 @@ class background_saves {
     attempt_ = detail::on_first_rank(all(), [] { return detail::random_name(); });
     io::part_sizes sizes;
     detail::write_state(sizes, trainer, facts_);
+    if (facts_.beside != nullptr) facts_.beside->write(sizes);
     writer_.snapshot().reserve(sizes.bytes());
     writer_.touch();
   }

@@ -52,6 +52,11 @@ namespace detail {
 template <bool Ok, class Axis>
 inline constexpr bool mesh_has_axis_of_peers = Ok;
 
+inline void refuse_beside(const save_facts& facts, const char* what) {
+  if (facts.beside != nullptr)
+    throw config_error("heddle: " + std::string(what) +
+                       ": copies of peers hold a trainer's state alone, not that of save_facts::beside; save both");
+}
 inline std::string peer_manifest_name(int rank) {
   return "rank-" + io::detail::padded_number(rank, 5) + ".manifest";
 }
@@ -219,8 +224,8 @@ peer_choice choose_peer_step(Communicator& all, const std::filesystem::path& loc
 /// folder, each of what the rank and its neighbour save; during a copy both once more in the process. The folder is
 /// for one run: files of these ranks of other steps are removed. When the run has ended, remove it.
 /// Refused when compiled: an axis that the mesh lacks.
-/// Errors, on all ranks: `config_error` for an axis of one rank, whose copies would be on the same node; `io_error`
-/// for what the folder refuses: the copies of the step before stay; `numeric_error` for a state that is not finite.
+/// Errors, on all ranks: `config_error` for an axis of one rank, whose copies would be on the same node, and for
+/// `save_facts::beside`, which copies do not hold; `io_error` for what the folder refuses: the copies of the step before stay; `numeric_error` for a state that is not finite.
 /// Source: Wang et al., "Gemini: fast failure recovery in distributed training with in-memory checkpoints", SOSP 2023.
 template <class Across>
 class peer_saves {
@@ -232,6 +237,7 @@ class peer_saves {
     using axis = typename Across::axis;
     static_assert(detail::mesh_has_axis_of_peers<mesh_type::template has<axis>, axis>,
                   "heddle: peer_saves<across<Axis>>: the mesh has no such axis; name one along which nodes differ");
+    detail::refuse_beside(facts_, "peer_saves");
     if (trainer.ranks().mesh().template extent<axis>() < 2)
       throw config_error(
           "heddle: peer_saves<across<Axis>>: the axis has one rank, so that copies would stay on its node");
@@ -361,7 +367,7 @@ peer_resume_result resume_from_peers_or(Trainer& trainer, const std::filesystem:
 /// mesh; and the saves in `folder`. Called on all ranks together. A file that a node lost comes from where its copy
 /// is. Where both are lost, the save in `folder` is taken, and `why` says so; rank 0 prints that line on stderr. Copies
 /// count only if they are of the trainer's run, where it has a name, or else of that of the newest save in `folder`.
-/// Errors, on all ranks: those of `resume`; `config_error` for copies of another model, element types or data, and for
+/// Errors, on all ranks: those of `resume`; `config_error` for `facts.beside`, for copies of another model, element types or data, and for
 /// those of several runs where neither says which; `io_error` if copies were damaged while they were read, and there
 /// is no save.
 template <class Trainer>
@@ -391,6 +397,7 @@ template <class Trainer, class Saves>
 peer_resume_result resume_from_peers_or(Trainer& trainer, const std::filesystem::path& local, const Saves& saves,
                                         const std::string& shown, const save_facts& facts) {
   detail::refuse_ahead(trainer);
+  detail::refuse_beside(facts, "resume_from_peers");
   auto& world = trainer.ranks();
   auto& all = world.control();
   peer_resume_result done;

@@ -10,11 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +23,32 @@
 #include <vector>
 
 namespace heddle::inline v0::train {
+
+namespace detail {
+// The objects of a store, and why it did not give one: that is no fault of a save.
+class watched_objects final : public io::object_reader {
+ public:
+  explicit watched_objects(const io::store& from) : from_(&from) {}
+  void read(const std::string& name, std::int64_t offset, std::span<std::byte> out) const override {
+    try {
+      from_->read(name, offset, out);
+    } catch (const io_error& e) {
+      const std::scoped_lock lock(lock_);
+      if (fault_.empty()) fault_ = e.what();
+      throw;
+    }
+  }
+  std::string fault() const {
+    const std::scoped_lock lock(lock_);
+    return fault_;
+  }
+
+ private:
+  const io::store* from_;
+  mutable std::mutex lock_;
+  mutable std::string fault_;
+};
+}  // namespace detail
 
 /// Probes that this run can save in a store, before its first step. Called on all ranks of a world together. A bucket
 /// is not claimed: of two runs that save the same step, one gets an error. Errors: `io_error` on all ranks.
@@ -37,6 +63,8 @@ void claim_saves(World& world, io::store& to) {
 
 /// As `save`, straight into a store: each rank writes its file there, and with the manifest, put last, the save is
 /// there. A save of this step that this run made before is replaced. Memory: one part of an object (`store::writer`).
+/// Unlike in a folder nothing is read back before older saves are removed: that it has what it was given is the store's
+/// word.
 /// Errors, on all ranks: as `save`; `io_error` if another run's save of this step is there: of two runs one gets it;
 /// what the store says.
 template <class Trainer>
@@ -74,7 +102,7 @@ save_result save(Trainer& trainer, io::store& to, const save_facts& facts = {}) 
 
 /// As `resume`, from a store: each rank reads what it needs there, by ranges of its objects; nothing is kept on a disk.
 /// A save that lacks its manifest is not there; one that is damaged is passed over for the one before.
-/// Errors: as `resume`; what the store says.
+/// Errors: as `resume`; what the store says: a save that it does not give now is not passed over.
 template <class Trainer>
 resume_result resume(Trainer& trainer, const io::store& from, const save_facts& facts = {}) {
   detail::refuse_ahead(trainer);
@@ -87,9 +115,12 @@ resume_result resume(Trainer& trainer, const io::store& from, const save_facts& 
       return newest ? io::to_text(*newest) : std::string();
     });
     if (text.empty()) return result;
-    const io::detail::save_files files = io::detail::files_in(from, io::parse_manifest(text, "a manifest"));
+    io::detail::save_files files = io::detail::files_in(from, io::parse_manifest(text, "a manifest"));
+    const detail::watched_objects objects(from);
+    files.from = &objects;
     const std::string fault = detail::fault_of_resume(trainer, files, facts, result, false);
     if (fault.empty()) return result;
+    detail::throw_together<io_error>(all, objects.fault());
     if (all.rank() == 0) result.skipped.push_back(fault);
     before = files.about.step;
   }
@@ -126,10 +157,10 @@ std::optional<std::int64_t> copy_to_store(World& world, const std::filesystem::p
 
 /// Brings the newest save of a store into `folder`, which all ranks see, where that has none as new. Called on all
 /// ranks of a world together, before `resume`: rank r gets files r, r + P, ..., so that every byte is read once, and
-/// its checksum is looked at. A save that cannot be brought is passed over for the next older one, of the store or in
+/// its checksum is looked at. A save that is damaged is passed over for the next older one, of the store or in
 /// `folder`; rank 0 says so on stderr. Returns the step that was brought; nothing if none was.
-/// Errors, on all ranks: `io_error`, of the newest save, if no save can be brought and none is in `folder`: a file is
-/// not what was written, or what store and disk say. The folder has no part of it then.
+/// Errors, on all ranks: `io_error`, of the newest save, if all are damaged and none is in `folder`; what store and
+/// disk say. The folder has no part of it then.
 template <class World>
 std::optional<std::int64_t> fetch_from_store(World& world, const io::store& from, const std::filesystem::path& folder) {
   auto& all = world.control();
@@ -151,21 +182,28 @@ std::optional<std::int64_t> fetch_from_store(World& world, const io::store& from
       if (ec) throw io_error("heddle: cannot remove '" + partial.string() + "': " + ec.message());
     };
     io_together(world, clear);
+    std::string damage;
     try {
       io_together(world, [&] {
-        io::get_save_files(from, m, partial, static_cast<std::size_t>(all.rank()),
-                           static_cast<std::size_t>(all.size()));
+        damage = io::detail::fault_of_getting(from, m, partial, static_cast<std::size_t>(all.rank()),
+                                              static_cast<std::size_t>(all.size()));
       });
-      io_together(world, [&] {
-        if (all.rank() == 0) io::finish_got_save(folder, m, partial);
-      });
-      return m.step;
-    } catch (const io_error& e) {  // the same on all ranks
-      if (first_fault.empty()) first_fault = e.what();
-      if (all.rank() == 0)
-        std::fprintf(stderr, "%s: the save of step %lld in the store is passed over\n", e.what(),
-                     static_cast<long long>(m.step));
+      damage = detail::first_fault(all, damage);
+      if (damage.empty()) {
+        io_together(world, [&] {
+          if (all.rank() == 0) io::finish_got_save(folder, m, partial);
+        });
+        return m.step;
+      }
+    } catch (const io_error&) {  // the same on all ranks: an older save would hide it
+      std::error_code ignored;
+      if (all.rank() == 0) std::filesystem::remove_all(partial, ignored);
+      throw;
     }
+    if (first_fault.empty()) first_fault = damage;
+    if (all.rank() == 0)
+      std::fprintf(stderr, "%s: the save of step %lld in the store is passed over\n", damage.c_str(),
+                   static_cast<long long>(m.step));
     io_together(world, clear);
     before = m.step;
   }

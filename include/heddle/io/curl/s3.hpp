@@ -68,6 +68,14 @@ struct s3_options {
 
 namespace detail {
 
+// Bytes of part `number`, from 0 on, of an object whose size is not known, where the first ones have so many: the most
+// that a server takes is 10,000 parts of 5 GiB. In all of them 5 TiB have room from a first one of 6 MiB on.
+constexpr std::int64_t s3_part_bytes(std::int64_t first, std::int64_t number) noexcept {
+  constexpr std::int64_t most = std::int64_t{5} << 30;
+  for (; number >= 1000 && first < most; number -= 1000) first *= 2;
+  return (std::min)(first, most);
+}
+
 // What a request sends: bytes of memory, or of a file.
 struct s3_body {
   std::span<const std::byte> bytes{};
@@ -263,7 +271,7 @@ class s3_store final : public store {
     file.require_unchanged();
     forget(name);
   }
-  /// Memory: one part, `s3_options::part_bytes`.
+  /// Memory: one part: `s3_options::part_bytes`, and twice as much after each 1,000 parts, up to 5 GiB.
   std::unique_ptr<object_writer> writer(const std::string& name) override {
     return std::make_unique<parts_writer>(*this, name);
   }
@@ -432,13 +440,12 @@ class s3_store final : public store {
     std::int64_t number_ = 0, bytes_ = 0;
     bool done_ = false;
   };
-  // Parts grow, so that 10,000 are enough for 5 TiB, the most that an object may have.
   class parts_writer final : public object_writer {
    public:
     parts_writer(s3_store& to, std::string name) : to_(&to), name_(std::move(name)) {}
     void write(std::span<const std::byte> bytes) override {
       while (!bytes.empty()) {
-        const auto room = to_->options_.part_bytes * (1 + number_ / 1000) - std::ssize(held_);
+        const auto room = detail::s3_part_bytes(to_->options_.part_bytes, number_) - std::ssize(held_);
         const auto some = bytes.first(static_cast<std::size_t>((std::min)(room, std::ssize(bytes))));
         held_.insert(held_.end(), some.begin(), some.end());
         bytes = bytes.subspan(some.size());

@@ -176,7 +176,7 @@ HEDDLE_INLINE void background_writer::write(const background_save& save, finishe
 }
 
 HEDDLE_INLINE void background_writer::write_to_store(const background_save& save, finished_save& done) const {
-  if (save.rank == 0) detail::refuse_other_run(*save.to, save.step, save.run);
+  detail::refuse_other_run(*save.to, save.step, save.run);  // on all ranks: none writes a file for nothing
   const std::string name = detail::attempt_object(save, detail::rank_file_name(save.rank));
   const auto object = save.to->writer(name);
   tensor_file_writer file(durable_file(*object, save.to->where(name)));

@@ -138,6 +138,7 @@ HEDDLE_INLINE std::filesystem::path publish(const std::filesystem::path& folder,
   for (const rank_file& f : m.files)
     for (tensor_entry& e : read_tensor_index(partial / rank_file_name(f.rank))) parts.push_back({f.rank, std::move(e)});
   require_parts_fit(partial, parts, coverage::whole);
+  note_pieces(m, parts);
   const file_digest index = write_index(durable_file(partial / index_name), parts);
   m.index_bytes = index.bytes;
   m.index_checksum = index.checksum;
@@ -303,8 +304,8 @@ HEDDLE_INLINE std::int64_t checkpoint_reader::copy_box(const held& h, const tens
   }
   const auto size = static_cast<std::int64_t>(out.element_bytes);
   // Runs that follow each other closely are read at once: a request to a store takes as long as many bytes.
-  const bool far = files_.from != nullptr;
-  const std::int64_t gap = far ? std::int64_t{1} << 18 : 4096, most = std::int64_t{far ? 16 : 1} << 20;
+  const bool in_store = files_.from != nullptr;
+  const std::int64_t gap = in_store ? std::int64_t{1} << 18 : 4096, most = std::int64_t{in_store ? 16 : 1} << 20;
   std::vector<run> runs;
   std::int64_t begin = 0, end = 0;
   const bool whole = shared == from.count();

@@ -62,6 +62,14 @@ HEDDLE_INLINE std::string_view next_field(std::string_view& rest, char mark) {
   return field;
 }
 
+HEDDLE_INLINE bool is_of_later_format(std::string_view text) {
+  if (next_field(text, '\n') != manifest_title) return false;
+  const std::string_view version = next_field(text, '\n');
+  int format = 0;
+  if (version.substr(0, 7) == "format=") std::from_chars(version.data() + 7, version.data() + version.size(), format);
+  return format > manifest::format;
+}
+
 }  // namespace detail
 }  // namespace heddle::inline v0::io
 
@@ -80,7 +88,8 @@ HEDDLE_INLINE std::string to_text(const manifest& m) {
     t += '=';
     t += value;
   };
-  line("format", std::to_string(m.index_bytes > 0 ? manifest::format : 1));
+  const bool newest = m.facts.count(detail::attempt_fact) + m.facts.count(detail::pieces_fact) > 0;
+  line("format", std::to_string(m.index_bytes == 0 ? 1 : newest ? manifest::format : 2));
   line("step", std::to_string(m.step));
   line("seed", std::to_string(m.seed));
   line("consumed", std::to_string(m.position.consumed));

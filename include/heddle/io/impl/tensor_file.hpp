@@ -133,10 +133,10 @@ HEDDLE_INLINE std::string fault_of_bytes(const tensor_entry& e, std::span<const 
     return found.empty() ? found : "is damaged: its" + found;
   }
   const std::int64_t end = begin + std::ssize(bytes), element = dtype_bytes(e.dtype);
-  for (std::size_t k = 0; k < e.pieces.size(); ++k) {
+  for (auto k = static_cast<std::size_t>((begin + checksum_piece - 1) / checksum_piece); k < e.pieces.size(); ++k) {
     const std::int64_t from = static_cast<std::int64_t>(k) * checksum_piece;
     const std::int64_t to = (std::min)(from + checksum_piece, e.bytes);
-    if (from < begin || to > end) continue;
+    if (to > end) break;
     const auto part = bytes.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from));
     if (const std::string found = fault(part, e.pieces[k]); !found.empty())
       return "elements " + std::to_string(from / element) + " to " + std::to_string(to / element) + " of " +

@@ -76,16 +76,18 @@ inline bool is_name(std::string_view string, std::string_view name) {
 
 /// The text of the value of member `name` in `json`, the valid text of an object; of several members with that name the last one, which is the one that parsers keep. It is cut out as it stands:
 /// with the order of its members, which a parsed object has not. None: it has no such member, or `json` is no object. Each byte is looked at once, and those of names with escapes twice;
-/// `looked_at` counts them.
+/// `looked_at` counts them. `is_whole`: gets whether the object ends, after a member, and only spaces follow it.
 inline std::optional<std::string_view> member_text(std::string_view json, std::string_view name,
-                                                   std::int64_t* looked_at = nullptr) {
+                                                   std::int64_t* looked_at = nullptr, bool* is_whole = nullptr) {
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   if (json.starts_with(byte_order_mark)) json.remove_prefix(byte_order_mark.size());
   detail::json_scan in(json);
   std::optional<std::string_view> found;
   std::size_t names = 0;
+  bool in_member = true;
   if (in.skip('{')) {
     do {
+      in_member = true;
       in.spaces();
       if (in.here() != '"') break;
       const std::string_view member = in.string();
@@ -94,9 +96,15 @@ inline std::optional<std::string_view> member_text(std::string_view json, std::s
       if (!in.skip(':')) break;
       const std::string_view value = in.value();
       if (is) found = value;
+      in_member = value.empty();
     } while (in.skip(','));
   }
   if (looked_at != nullptr) *looked_at += static_cast<std::int64_t>(in.at() + names);
+  if (is_whole != nullptr) {
+    *is_whole = !in_member && in.skip('}');
+    in.spaces();
+    *is_whole = *is_whole && in.at_end();
+  }
   return found;
 }
 

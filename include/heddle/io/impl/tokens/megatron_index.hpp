@@ -108,10 +108,14 @@ HEDDLE_INLINE void megatron_writer::add(std::span<const std::int32_t> tokens) {
 
 HEDDLE_INLINE void megatron_writer::hold(std::span<const std::byte> bytes) {
   constexpr std::size_t most = std::size_t{1} << 20;  // a call of the system for each sequence costs more than its copy
-  held_.insert(held_.end(), bytes.begin(), bytes.end());
-  if (held_.size() < most) return;
-  tokens_.write(held_);
-  held_.clear();
+  if (held_.size() + bytes.size() >= most) {
+    tokens_.write(held_);
+    held_.clear();
+  }
+  if (bytes.size() >= most)
+    tokens_.write(bytes);  // of a corpus that is copied: as large as its file
+  else
+    held_.insert(held_.end(), bytes.begin(), bytes.end());
 }
 
 HEDDLE_INLINE void megatron_writer::add_documents(const megatron_corpus& from, std::int64_t first, std::int64_t count) {
