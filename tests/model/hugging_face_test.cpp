@@ -257,6 +257,21 @@ TEST_CASE("configurations of Phi-3, OLMo-2 and YaRN that transformers wrote", "[
             .find("key 'short_factor': expected 2 positive numbers, at most 64, got [1.0,0.0]") != std::string::npos);
   CHECK(refusal(with(written, "rope_parameters", with(rope, "rope_type", "llama3"))).find("\"longrope\"") !=
         std::string::npos);
+  // The part that rotates is above 0 and up to 1, and at least two of six elements, wherever it is said.
+  for (const auto& [part, says] : std::vector<std::pair<double, const char*>>{
+           {1e300, "expected a number above 0 and up to 1, got 1e+300"},
+           {1.001, "expected a number above 0 and up to 1, got 1.001"},
+           {0.0, "expected a positive number, got 0.0"},
+           {-0.5, "expected a positive number, got -0.5"},
+           {0.001, "expected a part of a head's 6 elements that is at least 2 of them, got 0.001"},
+           {0.3, "expected a part of a head's 6 elements that is at least 2 of them, got 0.3"}}) {
+    const std::string text = std::string("key 'partial_rotary_factor': ") + says;
+    CHECK_THAT(refusal(with(written, "partial_rotary_factor", part)), Catch::Contains(text));
+    CHECK_THAT(refusal(with(written, "rope_parameters", with(rope, "partial_rotary_factor", part))),
+               Catch::Contains(text));
+  }
+  const json whole = {{"rope_type", "default"}, {"partial_rotary_factor", 1}};
+  CHECK(std::get<md::phi3_config>(md::from_config(with(written, "rope_parameters", whole)).config).rotating == 0);
   CHECK(refusal(with(written, "lm_head_bias", true)).find("'lm_head_bias': expected false, got true") !=
         std::string::npos);
   md::phi3_config odd = phi3;
