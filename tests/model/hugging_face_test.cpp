@@ -959,7 +959,7 @@ TEST_CASE("a tensor with several parameters has the rows of all of them, or its 
   const auto refused = [&](const std::string& name, std::int64_t rows, const md::phi3_config& of) {
     CHECK_THROWS_MATCHES(
         opened(of), hd::layout_error,
-        Catch::Message("heddle: the tensor " + name + ": the parameters in it have together the shape " +
+        Catch::Matchers::Message("heddle: the tensor " + name + ": the parameters in it have together the shape " +
                        hd::detail::shown_extents(std::vector<std::int64_t>{rows, config.width}) + ", the tensor " +
                        hd::detail::shown_extents(tensors.at(name))));
   };
