@@ -4,9 +4,12 @@
 #include <heddle/comm/threads.hpp>
 
 #include "cart_pole/ppo.hpp"
+#include "number_given.hpp"
 
+#include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -19,7 +22,10 @@ int main(int argc, char** argv) try {
       std::fprintf(stderr, "cart_pole: expected --ranks, --seed or --steps and a number, got %s\n", argv[i]);
       return 2;
     }
-    found->second = std::stoi(argv[i + 1]);
+    // More ranks than environments have nothing to play.
+    const int least = found->first == "--seed" ? 0 : 1;
+    const int most = found->first == "--ranks" ? cart_pole::settings{}.environments : (std::numeric_limits<int>::max)();
+    if (!number_given("cart_pole", argv[i], argv[i + 1], least, most, found->second)) return 2;
   }
   using mesh = hd::mesh<hd::axis<hd::dp>>;
   hd::launch<hd::threads>(mesh(given["--ranks"]), [&](auto& world) {

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -113,10 +114,18 @@ struct outcome {
 };
 
 /// Environments are split over dp; each rank plays its own, then all learn from the steps of all.
+/// Errors: `config_error` if ranks have not the same number of environments, or for fewer steps than a turn of all environments.
 template <class World>
 outcome train(World& world, const settings& s) {
   const int ranks = world.mesh().template extent_or_one<hd::dp>(), mine = s.environments / ranks;
   const std::int64_t batch = s.environments * s.horizon, turns = s.most_steps / batch;
+  if (s.environments % ranks != 0)
+    throw hd::config_error("cart_pole: the " + std::to_string(s.environments) +
+                           " environments must be a multiple of the ranks that play them, got " +
+                           std::to_string(ranks) + " ranks");
+  if (turns < 1)
+    throw hd::config_error("cart_pole: the steps must be at least a turn of " + std::to_string(batch) + ", got " +
+                           std::to_string(s.most_steps));
   const auto collate = [](const transitions& some) { return some; };
   hd::train::three_functions_options options{.batch = batch, .per_rank = batch / ranks, .epochs = s.epochs};
   options.learning_rate = {.peak = s.rate, .total_steps = turns * s.epochs};

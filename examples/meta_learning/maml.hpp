@@ -218,12 +218,17 @@ struct predict_function {
     return learner<Context>(c, some, *how).adapted_losses();
   }
 };
-/// Batches of 20 tasks.
+inline constexpr std::int64_t tasks_of_a_step = 20;
+/// Errors: `config_error` if ranks have not the same number of a batch's tasks.
 template <class World>
 auto pipeline(World& world, const settings& how, const settings* evaluated, std::uint64_t seed,
-              std::int64_t batch = 20) {
-  hd::train::three_functions_options options{
-      .batch = batch, .per_rank = batch / world.mesh().template extent_or_one<hd::dp>(), .seed = seed};
+              std::int64_t batch = tasks_of_a_step) {
+  const int ranks = world.mesh().template extent_or_one<hd::dp>();
+  if (batch % ranks != 0)
+    throw hd::config_error("meta_learning: the " + std::to_string(batch) +
+                           " tasks of a step must be a multiple of the ranks that learn from them, got " +
+                           std::to_string(ranks) + " ranks");
+  hd::train::three_functions_options options{.batch = batch, .per_rank = batch / ranks, .seed = seed};
   options.learning_rate = {.peak = 5e-3, .minimum = 5e-4};
   options.optimizer = hd::train::adamw_options{.weight_decay = 0};
   const auto collate = [](const std::vector<task>& some) { return some; };

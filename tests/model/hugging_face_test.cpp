@@ -3,11 +3,17 @@
 
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/with_model.hpp>
 
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -107,6 +113,26 @@ struct found_family {
   template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::mixtral<T, How, Tied>>, const md::mixtral_config&) const {
     return Tied ? "tied mixtral" : "mixtral";
+  }
+};
+
+// Files that have these tensors, of which only names and shapes are asked for.
+struct fused_folder {
+  inline static std::map<std::string, std::vector<std::int64_t>> shapes;
+  struct tensor_in {
+    std::string name;
+    std::span<const std::int64_t> shape() const { return shapes.at(name); }
+    std::string where() const { return "the tensor " + name; }
+    void read(std::int64_t, std::span<float>) const {}
+  };
+  fused_folder(const std::filesystem::path&, const std::optional<hd::scale_blocks>&) {}
+  bool contains(const std::string& name) const { return shapes.count(name) > 0; }
+  bool is_scales(std::string_view) const { return false; }
+  tensor_in tensor(const std::string& name) const { return {name}; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, shape] : shapes) all.push_back(name);
+    return all;
   }
 };
 
@@ -257,6 +283,21 @@ TEST_CASE("configurations of Phi-3, OLMo-2 and YaRN that transformers wrote", "[
             .find("key 'short_factor': expected 2 positive numbers, at most 64, got [1.0,0.0]") != std::string::npos);
   CHECK(refusal(with(written, "rope_parameters", with(rope, "rope_type", "llama3"))).find("\"longrope\"") !=
         std::string::npos);
+  // The part that rotates is above 0 and up to 1, and at least two of six elements, wherever it is said.
+  for (const auto& [part, says] : std::vector<std::pair<double, const char*>>{
+           {1e300, "expected a number above 0 and up to 1, got 1e+300"},
+           {1.001, "expected a number above 0 and up to 1, got 1.001"},
+           {0.0, "expected a positive number, got 0.0"},
+           {-0.5, "expected a positive number, got -0.5"},
+           {0.001, "expected a part of a head's 6 elements that is at least 2 of them, got 0.001"},
+           {0.3, "expected a part of a head's 6 elements that is at least 2 of them, got 0.3"}}) {
+    const std::string text = std::string("key 'partial_rotary_factor': ") + says;
+    CHECK_THAT(refusal(with(written, "partial_rotary_factor", part)), Catch::Contains(text));
+    CHECK_THAT(refusal(with(written, "rope_parameters", with(rope, "partial_rotary_factor", part))),
+               Catch::Contains(text));
+  }
+  const json whole = {{"rope_type", "default"}, {"partial_rotary_factor", 1}};
+  CHECK(std::get<md::phi3_config>(md::from_config(with(written, "rope_parameters", whole)).config).rotating == 0);
   CHECK(refusal(with(written, "lm_head_bias", true)).find("'lm_head_bias': expected false, got true") !=
         std::string::npos);
   md::phi3_config odd = phi3;
@@ -301,8 +342,9 @@ TEST_CASE("configurations of Gemma-3 that transformers wrote", "[model][hugging_
             .find("'attn_logit_softcapping': expected null, got 50.0") != std::string::npos);
   CHECK(refusal(with(written, "use_bidirectional_attention", true)).find("expected false, got true") !=
         std::string::npos);
-  CHECK(refusal(with(written, "layer_types", {"full_attention", "sliding_attention"})).find("'layer_types': expected") !=
-        std::string::npos);
+  CHECK(
+      refusal(with(written, "layer_types", {"full_attention", "sliding_attention"})).find("'layer_types': expected") !=
+      std::string::npos);
   const std::string near = "sliding_attention", far = "full_attention";
   CHECK(refusal(with(written, "layer_types", {near, far, far, near})).find("of 4 layers") != std::string::npos);
   json rope = written["rope_parameters"];
@@ -854,7 +896,8 @@ TEST_CASE("published configurations are taken, or refused for the right reason",
     const auto about = md::from_config(config);
     const bool no_window = config.at("model_type") == "mistral" && config.at("sliding_window").is_null();
     CHECK(about.family() == (no_window ? std::string("llama") : config.at("model_type").get<std::string>()));
-    CHECK(about.tied == (config.value("tie_word_embeddings", about.family() == "gemma3_text") || about.family() == "gpt2"));
+    CHECK(about.tied ==
+          (config.value("tie_word_embeddings", about.family() == "gemma3_text") || about.family() == "gpt2"));
     std::visit(
         [&](const auto& c) {
           CHECK(c.layers == 2);
@@ -895,6 +938,44 @@ TEST_CASE("names of weights, and tensors that are none", "[model][hugging_face]"
   CHECK(md::is_saved_constant(tied, "lm_head.weight"));
   CHECK(md::is_saved_constant(llama, "model.layers.0.self_attn.rotary_emb.inv_freq"));
   CHECK_FALSE(md::is_saved_constant(llama, "h.0.attn.bias"));
+}
+TEST_CASE("a tensor with several parameters has the rows of all of them, or its folder is refused",
+          "[model][hugging_face]") {
+  const auto about = md::from_config(config_of("phi3"));
+  const auto config = std::get<md::phi3_config>(about.config);
+  const md::hugging_face_names names = md::names_of(about);
+  auto& tensors = fused_folder::shapes;
+  tensors.clear();
+  for (const md::parameter_outline& p : md::parameter_outlines(md::describe_phi3<false>(config))) {
+    const auto [at, is_first] = tensors.try_emplace(names(p.name).name, p.shape);
+    if (!is_first) at->second[0] += p.shape[0];
+  }
+  const auto opened = [&](const md::phi3_config& of) {
+    return md::open_weights<fused_folder>("nowhere", about, md::describe_phi3<false>(of)).names.fused;
+  };
+  CHECK(opened(config));
+  const std::string queries = "model.layers.0.self_attn.qkv_proj.weight",
+                    gates = "model.layers.0.mlp.gate_up_proj.weight";
+  const auto refused = [&](const std::string& name, std::int64_t rows, const md::phi3_config& of) {
+    CHECK_THROWS_MATCHES(
+        opened(of), hd::layout_error,
+        Catch::Matchers::Message("heddle: the tensor " + name + ": the parameters in it have together the shape " +
+                       hd::detail::shown_extents(std::vector<std::int64_t>{rows, config.width}) + ", the tensor " +
+                       hd::detail::shown_extents(tensors.at(name))));
+  };
+  const std::int64_t all = tensors.at(queries)[0];
+  for (const int heads : {1, 3}) {  // the files have 2
+    md::phi3_config other = config;
+    other.kv_heads = heads;
+    refused(queries, all + 2 * (heads - config.kv_heads) * config.head_dim(), other);
+  }
+  for (const int more : {-1, 1}) {
+    md::phi3_config other = config;
+    other.ffn += more;
+    refused(gates, 2 * other.ffn, other);
+  }
+  tensors.erase(gates);  // reading says that
+  CHECK(opened(config));
 }
 TEST_CASE("tensors of a Mixtral are in the order of transformers' state dict", "[model][mixtral]") {
   const auto described =

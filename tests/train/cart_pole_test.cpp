@@ -2,6 +2,7 @@
 #include "catch.hpp"
 
 #include "cart_pole/ppo.hpp"
+#include "number_given.hpp"
 
 #include <heddle/comm/threads.hpp>
 
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <string>
 
 TEST_CASE("cart_pole: 10,000 random steps equal gymnasium's", "[train][golden]") {
   std::uint64_t generator = 12345;  // as cart_pole_golden.py
@@ -69,6 +71,33 @@ TEST_CASE("cart_pole: a turn of PPO is the same on one rank and on two", "[train
   CHECK(of[0].steps == 1024);
   CHECK(of[0].mean > 5);
   CHECK(of[0].mean == Approx(of[1].mean).epsilon(1e-12));
+}
+
+TEST_CASE("cart_pole: ranks without a whole number of environments, and too few steps, are refused", "[train][ranks]") {
+  const auto refused = [](int ranks, const cart_pole::settings& of, const std::string& says) {
+    CHECK_THROWS_WITH(heddle::launch<heddle::threads>(heddle::mesh<heddle::axis<heddle::dp>>(ranks),
+                                                      [&](auto& world) { cart_pole::train(world, of); }),
+                      Catch::Matchers::Contains("cart_pole: the " + says));
+  };
+  for (const int ranks : {3, 16})
+    refused(ranks, {.most_steps = 1024},
+            "8 environments must be a multiple of the ranks that play them, got " + std::to_string(ranks) + " ranks");
+  refused(1, {.most_steps = 255}, "steps must be at least a turn of 256, got 255");
+}
+
+TEST_CASE("numbers of an example's command line are read whole and within their range", "[train]") {
+  int whole = 7;
+  double rate = 0.5;
+  CHECK(number_given("test", "--ranks", "8", 1, 8, whole));
+  CHECK(whole == 8);
+  CHECK(number_given("test", "--rate", "1e-3", 1e-12, 1e12, rate));
+  CHECK(rate == 1e-3);
+  for (const char* wrong : {"x", "", "9", "0", "-1", "2x", "1.5", " 2", "99999999999"})
+    CHECK_FALSE(number_given("test", "--ranks", wrong, 1, 8, whole));
+  for (const char* wrong : {"x", "0", "nan", "inf", "1e400", "-1"})
+    CHECK_FALSE(number_given("test", "--rate", wrong, 1e-12, 1e12, rate));
+  CHECK(whole == 8);
+  CHECK(rate == 1e-3);
 }
 
 TEST_CASE("cart_pole: PPO keeps the pole up for 475 of 500 steps within 200,000", "[train][ranks][slow]") {

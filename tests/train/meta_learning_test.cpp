@@ -84,6 +84,15 @@ TEST_CASE("meta_learning: an inner step that is not finite names task and step",
                       Catch::Contains("the gradient of task ") && Catch::Contains("not finite in inner step 1 of 3"));
 }
 
+TEST_CASE("meta_learning: ranks that do not divide the tasks of a step are refused", "[train][ranks]") {
+  for (const int ranks : {3, 5})
+    CHECK_THROWS_WITH(
+        meta_gradient(ranks, {}),
+        Catch::Contains(
+            "meta_learning: the 4 tasks of a step must be a multiple of the ranks that learn from them, got " +
+            std::to_string(ranks) + " ranks"));
+}
+
 TEST_CASE("meta_learning: one inner step from MAML's weights halves what it does from joint training's",
           "[train][ranks][slow]") {
   for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {

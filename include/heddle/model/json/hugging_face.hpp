@@ -275,6 +275,16 @@ inline qwen3_moe_config qwen3_moe_of(config_object& c) {
   return {shape, c.flag("norm_topk_prob", false)};
 }
 
+// How many of a head's elements rotate, of the key that says which part of them does.
+inline int rotating_of(config_object& c, int head_dim) {
+  constexpr const char* key = "partial_rotary_factor";
+  const double part = c.number(key);
+  if (!(part <= 1)) c.fail(key, "a number above 0 and up to 1");
+  const int rotating = static_cast<int>(part * head_dim);
+  if (rotating < 2)
+    c.fail(key, "a part of a head's " + std::to_string(head_dim) + " elements that is at least 2 of them");
+  return rotating;
+}
 // LongRoPE as Phi-3 has it, whose older configurations call it "su" or "yarn".
 inline void read_phi3_rotary(phi3_config& out, config_object c) {
   const char* const kind = c.find("type") != nullptr ? "type" : "rope_type";
@@ -282,8 +292,7 @@ inline void read_phi3_rotary(phi3_config& out, config_object c) {
   if (kind == std::string_view("type") && c.find("rope_type") != nullptr)
     c.text("rope_type", type, {"longrope", type.c_str()});
   out.theta = c.number("rope_theta", out.theta);
-  if (c.find("partial_rotary_factor") != nullptr)
-    out.rotating = static_cast<int>(c.number("partial_rotary_factor") * out.head_dim());
+  if (c.find("partial_rotary_factor") != nullptr) out.rotating = rotating_of(c, out.head_dim());
   if (type != "default") {
     compute::long_rotary_scaling& to = out.longrope;
     to.count = out.rotary_pairs();
@@ -317,8 +326,7 @@ inline phi3_config phi3_of(config_object& c) {
       c, {.width = 3072, .ffn = 8192, .context = 4096, .vocabulary = 32064, .epsilon = 1e-5}, "Phi3ForCausalLM");
   c.only("hidden_act", "silu");
   out.window = c.integer_unless_null("sliding_window", 0);
-  if (c.find_unless_null("partial_rotary_factor") != nullptr)
-    out.rotating = static_cast<int>(c.number("partial_rotary_factor") * out.head_dim());
+  if (c.find_unless_null("partial_rotary_factor") != nullptr) out.rotating = rotating_of(c, out.head_dim());
   out.longrope.original = c.integer_unless_null("original_max_position_embeddings", 4096);
   read_any_rotary(c, out, read_phi3_rotary);
   if (out.rotating == out.head_dim()) out.rotating = 0;

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/shown_name.hpp>
 #include <heddle/model/json/hugging_face.hpp>
 #include <heddle/model/read_parameters.hpp>
+#include <heddle/model/write_parameters.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,6 +65,25 @@ bool has_other_head(const hugging_face_model& about, const Folder& folder) {
       names_in(folder)(about.family() == "gpt2" ? "wte.weight" : "model.embed_tokens.weight").name;
   return folder.contains(embedding) && !are_same_numbers(folder, embedding, head);
 }
+// Refuses a tensor that has several parameters one below the other and has not the rows of all of them.
+template <class Folder>
+void require_rows_of_all(const Folder& folder, const hugging_face_names& names,
+                         const std::vector<parameter_outline>& outlines) {
+  std::map<std::string, std::vector<std::int64_t>> together;
+  for (const parameter_outline& p : outlines) {
+    const source_name from = names(p.name);
+    if (from.rows == rows_in_tensor::all || !folder.contains(from.name)) continue;
+    const auto [at, is_first] = together.try_emplace(from.name, p.shape);
+    if (!is_first) at->second[0] += p.shape[0];
+  }
+  for (const auto& [name, shape] : together) {
+    const auto tensor = folder.tensor(name);
+    if (!std::equal(shape.begin(), shape.end(), tensor.shape().begin(), tensor.shape().end()))
+      throw layout_error("heddle: " + std::string(tensor.where()) + ": the parameters in it have together the shape " +
+                         heddle::v0::detail::shown_extents(shape) + ", the tensor " +
+                         heddle::v0::detail::shown_extents(tensor.shape()));
+  }
+}
 }  // namespace detail
 
 /// The model that a folder's files hold: `about`, or, where the configuration ties the head to the token embedding and the files have an
@@ -90,7 +112,7 @@ struct hugging_face_weights {
 /// them but saved constants (`is_saved_constant`) and scales. Matrices in 8 bits read as their numbers times the scales of their blocks (`about.scales`).
 /// Errors: those of opening; `config_error` for a folder with an adapter (`require_no_adapter`), for a tied model whose files have another head
 /// (give what `with_own_head` says), and where tensors belong to no parameter of the model, as those of another model; `io_error` where a
-/// matrix in 8 bits has no scales, or others than its blocks need.
+/// matrix in 8 bits has no scales, or others than its blocks need. Names alone say no shapes: these are compared where the weights are read.
 template <class Folder>
 hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, const hugging_face_model& about,
                                           const std::vector<std::string>& parameters) {
@@ -108,18 +130,21 @@ hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, con
       if (const std::string name = names(parameter).name; folder.contains(name)) static_cast<void>(folder.tensor(name));
   return {std::move(folder), names};
 }
-/// The same for the parameters of a described model, or of one whose outlines these are.
-template <class Folder, class In, class Block, class Out, class Other>
-hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, const hugging_face_model& about,
-                                          const layers::language_model<In, Block, Out, Other>& described) {
-  return open_weights<Folder>(path, about, parameter_names(described));
-}
+/// The same for a model with these outlines, or for a described one. A tensor that has several parameters one below the other, as files of
+/// Phi-3 have queries, keys and values, must have the rows of all. Errors: those above; `layout_error` for other rows.
 template <class Folder>
 hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, const hugging_face_model& about,
                                           const std::vector<parameter_outline>& outlines) {
   std::vector<std::string> parameters;
   for (const parameter_outline& p : outlines) parameters.push_back(p.name);
-  return open_weights<Folder>(path, about, parameters);
+  hugging_face_weights<Folder> opened = open_weights<Folder>(path, about, parameters);
+  detail::require_rows_of_all(opened.folder, opened.names, outlines);
+  return opened;
+}
+template <class Folder, class In, class Block, class Out, class Other>
+hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, const hugging_face_model& about,
+                                          const layers::language_model<In, Block, Out, Other>& described) {
+  return open_weights<Folder>(path, about, parameter_outlines(described));
 }
 
 }  // namespace heddle::inline v0::model
