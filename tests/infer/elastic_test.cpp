@@ -6,6 +6,7 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/infer/elastic.hpp>
+#include <heddle/infer/engine_counts.hpp>
 #include <heddle/model/described_weights.hpp>
 #include <heddle/model/elastic_llama.hpp>
 #include <heddle/model/llama.hpp>
@@ -13,7 +14,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -73,12 +76,12 @@ std::vector<inf::request> elastic_requests(int rank) {
 // Three requests on each of four ranks; after so many steps each, instances have these degrees.
 elastic_seen elastic_run(const std::vector<elastic_part>& parts,
                          inf::elastic_weights how = inf::elastic_weights::shared,
-                         const md::llama_config& config = elastic_config) {
+                         const md::llama_config& config = elastic_config, const inf::engine_options& options = {}) {
   elastic_seen seen;
   std::mutex lock;
   hd::launch<hd::threads>(elastic_mesh{4}, [&](elastic_world& world) {
     hd::compute::host<> kernels{1};
-    elastic_three all(config, world, kernels, elastic_cache, 20, how);
+    elastic_three all(config, world, kernels, elastic_cache, 20, how, options);
     all.stage().initialize(7);
     all.weights_written();
     elastic_seen mine;
@@ -101,7 +104,7 @@ elastic_seen elastic_run(const std::vector<elastic_part>& parts,
         continue;
       }
       for (int i = 0; i < p.steps; ++i) step();
-      if (all.degree() == 1 && p.degree == 4)
+      if (all.degree() == 1 && p.degree == 4 && world.rank() < (options.max_running + 2) / 3)
         mine.expected += all.counts().cache.used * elastic_block_rows * bytes_of_token * 3 / 4;
       all.transform(p.degree);
       mine.given_back = (std::max)(mine.given_back, all.given_back_bytes());
@@ -161,6 +164,122 @@ TEST_CASE("instances that merge after step k and split after step m answer as th
     same_answers(copied, stayed);
     REQUIRE(copied.copied > 0);
   }
+}
+
+TEST_CASE("beyond max_running requests of merged instances wait, and none of their blocks moves", "[infer][elastic]") {
+  const elastic_seen free = elastic_run({});
+  inf::engine_options options{.max_running = 3};
+  options.end_tokens = {free.tokens.at({4, 3}).first};  // of the first request of rank 0
+  const auto how = inf::elastic_weights::shared;
+  const elastic_seen stayed = elastic_run({}, how, elastic_config, options);
+  REQUIRE(stayed.tokens.size() < free.tokens.size());
+  for (const int k : {0, 1, 2, 3}) {
+    INFO("merged after step " << k);
+    const elastic_seen moved = elastic_run({{k, 4}}, how, elastic_config, options);
+    same_answers(moved, stayed);
+    REQUIRE(moved.sent == moved.expected);
+    REQUIRE((moved.sent > 0) == (k > 0));
+    same_answers(elastic_run({{k, 4}, {2, 1}}, how, elastic_config, options), stayed);
+  }
+}
+
+TEST_CASE("where a request has no room after a transform, all go on as they were", "[infer][elastic]") {
+  // Of each rank a request without an end; of merged ones a long one, for which a transform to 1 is tried while it runs.
+  using answers = std::map<std::pair<inf::request_id, std::int64_t>, std::int32_t>;
+  std::int64_t refused = 0;
+  const auto run = [&](bool merges, bool tries, std::int64_t most) {
+    answers all_seen;
+    std::mutex lock;
+    hd::launch<hd::threads>(elastic_mesh{4}, [&](elastic_world& world) {
+      hd::compute::host<> kernels{1};
+      elastic_three all(elastic_config, world, kernels,
+                        {.blocks = 8, .block_rows = elastic_block_rows, .order = inf::cache_order::by_head}, 20);
+      all.stage().initialize(7);
+      all.weights_written();
+      answers mine;
+      const auto step = [&] {
+        for (const inf::event& e : all.step())
+          if (e.token) mine[{e.id, e.index}] = *e.token;
+      };
+      all.submit({.prompt = {1, 2, world.rank()}, .max_tokens = most});
+      for (int i = 0; i < 2; ++i) step();
+      std::int64_t errors = 0;
+      if (merges) {
+        all.transform(4);
+        inf::request_id id = 0;
+        if (all.leads()) {
+          id = all.submit({.prompt = std::vector<std::int32_t>(33, 5), .max_tokens = 9});
+          step();
+        }
+        if (tries) try {
+            if (all.leads())
+              all.transform(1);
+            else
+              all.follow();
+          } catch (const hd::config_error& e) {
+            errors += std::string(e.what()).find(
+                          "may come to have 11, finds no room in an instance of degree 1, which "
+                          "has 8") != std::string::npos;
+          }
+        if (all.degree() != 4) throw std::runtime_error("the degree changed");
+        if (all.leads()) {
+          while (mine.count({id, 8}) == 0) step();
+          all.transform(1);
+        } else {
+          all.follow();
+        }
+      }
+      while (!all.idle()) step();
+      all.finish();
+      const std::scoped_lock held(lock);
+      all_seen.merge(mine);
+      refused += errors;
+    });
+    return all_seen;
+  };
+  constexpr auto unbounded = (std::numeric_limits<std::int64_t>::max)();
+  const answers stayed = run(false, false, unbounded), merged = run(true, false, unbounded),
+                tried = run(true, true, unbounded);
+  REQUIRE(refused == 4);
+  REQUIRE(stayed.size() == 4 * 29);  // as a rank has room for, also after it was merged
+  REQUIRE(merged.size() == 4 * 29 + 9);
+  REQUIRE(tried == merged);
+  for (const auto& [at, token] : stayed) REQUIRE(merged.at(at) == token);
+  REQUIRE(run(true, false, 60) == merged);
+}
+
+TEST_CASE("a request is adopted into blocks that are free and hold its rows", "[infer][elastic]") {
+  using runner_type = inf::model_runner<elastic_model, elastic_world, hd::compute::host<>>;
+  std::vector<std::string> said;
+  hd::launch<hd::threads>(elastic_mesh{1}, [&](elastic_world& world) {
+    hd::compute::host<> kernels{1};
+    runner_type runner(elastic_config, world, kernels, elastic_cache, 13);
+    runner.stage().initialize(7);
+    inf::engine<runner_type> engine(runner);
+    engine.submit(elastic_requests(0)[2]);
+    engine.step();
+    const std::vector<inf::handed_sequence> all = engine.hand_over_all();
+    const auto adopt = [&](std::vector<std::int32_t> blocks) {
+      try {
+        engine.adopt_into(all.at(0), blocks);
+        said.push_back("");
+      } catch (const hd::config_error& e) {
+        said.push_back(e.what());
+      }
+    };
+    adopt({0, 1});
+    adopt({0, 1, 1});
+    adopt({0, 1, 16});
+    if (engine.counts().cache.used != 0) throw std::runtime_error("a refused request has blocks");
+    adopt(all.at(0).blocks);
+    adopt(all.at(0).blocks);
+    while (!engine.idle()) engine.step();
+  });
+  REQUIRE(said.size() == 5);
+  for (const std::size_t i : {0u, 1u, 2u, 4u})
+    REQUIRE(said[i] == "heddle: engine::adopt_into: a request should get free blocks for its 11 rows, got " +
+                           std::string(i == 0 ? "2" : "3") + ", of which some are not free or missing");
+  REQUIRE(said[3].empty());
 }
 
 TEST_CASE("weights of other ranks are given back while instances are merged, and come again", "[infer][elastic]") {

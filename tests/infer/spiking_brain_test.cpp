@@ -184,11 +184,25 @@ TEST_CASE("a model with states refuses a cache without, and steps without a stat
                                                         kernels, 4, 8, 3);
         n != 9)
       said += "; blocks within " + std::to_string(n);
+    inf::engine<runner_type, inf::paged, inf::chunked_prefill<7>> engine(runner);
+    const inf::handed_sequence away{.asked = {.prompt = {1, 2}, .max_tokens = 3}, .tokens = {1, 2, 3}, .computed = 2};
+    try {
+      engine.adopt_into(away, std::vector<std::int32_t>{0});
+    } catch (const heddle::config_error& e) {
+      said += e.what();
+    }
+    engine.adopt_into(away, {});  // is computed again
+    std::int64_t tokens = 0;
+    while (!engine.idle())
+      for (const inf::event& e : engine.step()) tokens += e.token ? 1 : 0;
+    said += "; " + std::to_string(tokens) + " tokens";
     runner.finish();
     return said;
   });
   if (!ranks.ok()) FAIL(ranks.error);
   CHECK_THAT(ranks[0], Contains("room for 1 to 2^31 - 1 of them, got 0"));
+  CHECK_THAT(ranks[0], Contains("adopt_into: layers keep states, which blocks do not hold; expected no blocks") &&
+                           Contains("; 2 tokens"));
   CHECK_THAT(ranks[0], Contains("; a plan: ") && !Contains("; blocks"));
   CHECK_THAT(ranks[0], Contains("one of the 2 states, got -1") && Contains("one of the 2 states, got 2"));
 }

@@ -5,8 +5,11 @@
 #include <heddle/plan/elastic_degrees.hpp>
 #include <heddle/sim/served_load.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -55,13 +58,19 @@ TEST_CASE("elastic instances serve 1.75 times what four ranks as one do, and all
     const sm::served_load elastic = sm::simulate_load(trace, of, hd::plan::elastic_degrees{.cooldown = 2});
     INFO("seed " << seed << ": rows per second " << large.rows_per_second() << ", " << elastic.rows_per_second() << ", "
                  << small.rows_per_second() << "; changes " << elastic.changes << ", rejected " << small.rejected
-                 << " pause " << elastic.longest_pause << " s, " << elastic.longest_pause_steps);
+                 << " pause " << elastic.longest_pause << " s, " << elastic.longest_pause_steps << ", again "
+                 << elastic.rows_again);
     CAPTURE(elastic.served, elastic.rejected, large.seconds, elastic.seconds);
     CHECK(small.rejected > 0);
     CHECK(elastic.rejected == 0);
     CHECK(large.rejected == 0);
     CHECK(elastic.served == std::ssize(trace));
     CHECK(elastic.answer_tokens == large.answer_tokens);
+    CHECK(elastic.rows == large.rows);  // those that are computed again count elsewhere
+    std::int64_t rows = 0;
+    for (const sm::served_request& r : trace) rows += r.tokens() - 1;
+    CHECK(elastic.rows == rows);
+    CHECK(large.rows_again == 0);
     CHECK(elastic.changes > 0);
     CHECK(elastic.rows_per_second() >= 1.75 * large.rows_per_second());
     const sm::served_load other = sm::simulate_load(trace, served_qwen(16, 0.43 * (1 - 0.435)), sm::one_degree{}, 1);
@@ -85,7 +94,8 @@ TEST_CASE("instances of one degree compute what their rows cost, and merged ones
     const double expected = 400000 * of.row_seconds / 4 / of.degrees[degree].efficiency;
     REQUIRE(std::abs(all.seconds / expected - 1) < 0.01);
   }
-  // One long request first; then short ones, for which four ranks are better apart.
+  // One long request first; then short ones, for which four ranks are better apart. What is in the cache fits there.
+  of.degrees[1].tokens = 4 * of.degrees[0].tokens;
   std::vector<sm::served_request> trace{{0, 15000, 10}};
   for (int i = 0; i < 2000; ++i) trace.push_back({0.01 * i, 1000, 20});
   const sm::served_load elastic = sm::simulate_load(trace, of, hd::plan::elastic_degrees{.cooldown = 0.5});
@@ -103,4 +113,49 @@ TEST_CASE("instances of one degree compute what their rows cost, and merged ones
   REQUIRE_THROWS_WITH(
       sm::simulate_load(trace, of, sm::one_degree{}),
       "heddle: served_load: expected degrees that divide the ranks, with tokens and efficiencies above 0");
+  for (const auto& [first, second] : {std::pair(2, 3), std::pair(2, 2), std::pair(3, 1)}) {
+    sm::served_ranks odd;
+    odd.ranks = 6;
+    odd.degrees = {{first, 100, 1}, {second, 100, 1}};
+    REQUIRE_THROWS_WITH(sm::simulate_load(trace, odd, sm::one_degree{}),
+                        "heddle: served_load: expected ascending degrees that each divide the next");
+  }
+}
+
+TEST_CASE("a merged instance splits when what it has in the cache fits; a request that fits nowhere is rejected",
+          "[plan][elastic]") {
+  struct watch {
+    hd::plan::elastic_degrees rule{.cooldown = 0.01};
+    std::int64_t* most;
+    bool always;
+    sm::served_place place(double now, const sm::served_request& r, std::span<const sm::served_instance> all,
+                           const sm::served_ranks& of) const {
+      return rule.place(now, r, all, of);
+    }
+    int split(double now, std::span<const sm::served_instance> all, const sm::served_ranks& of) const {
+      int at = rule.split(now, all, of);
+      for (std::size_t i = 0; always && i < all.size(); ++i)
+        if (all[i].degree > 0) at = static_cast<int>(i);
+      if (at >= 0) *most = (std::max)(*most, all[static_cast<std::size_t>(at)].used);
+      return at;
+    }
+  };
+  sm::served_ranks of;
+  of.degrees = {{1, 100, 1}, {4, 800, 0.4}};
+  of.least_step_seconds = 1e-3;
+  std::vector<sm::served_request> trace{{0, 150, 20}};
+  for (int i = 0; i < 40; ++i) trace.push_back({0.0001 * i, 40, 50});
+  std::int64_t rows = 0;
+  for (const sm::served_request& r : trace) rows += r.tokens() - 1;
+  std::int64_t most = -1;
+  const sm::served_load fits = sm::simulate_load(trace, of, watch{.most = &most, .always = false});
+  REQUIRE(fits.changes == 2);
+  REQUIRE(most >= 0);
+  REQUIRE(most <= 4 * 100);
+  REQUIRE(fits.served == 41);
+  REQUIRE(fits.rows == rows);
+  // A scheduler that always splits leaves the long request where there is no room for it.
+  const sm::served_load eager = sm::simulate_load(trace, of, watch{.most = &most, .always = true});
+  REQUIRE(eager.rejected == 1);
+  REQUIRE(eager.served == 40);
 }

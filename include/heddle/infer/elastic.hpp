@@ -3,14 +3,17 @@
 
 #include <heddle/comm/gathered_words.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/random.hpp>
 #include <heddle/infer/elastic_blocks.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/engine_counts.hpp>
 #include <heddle/infer/event.hpp>
 #include <heddle/infer/hand_over.hpp>
 #include <heddle/infer/handed_words.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/mesh/axis.hpp>
+#include <heddle/model/language_parameters.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/give_back.hpp>
@@ -39,6 +42,10 @@ template <bool Ok, int... Degrees>
 inline constexpr bool degrees_divide_each_other = Ok;
 template <bool Ok, class Backend>
 inline constexpr bool cache_lies_by_head = Ok;
+template <bool Ok, class Model>
+inline constexpr bool keeps_rows_alone = Ok;
+template <bool Ok, class Model>
+inline constexpr bool trains_all = Ok;
 constexpr bool degrees_are_chained(std::span<const int> degrees) noexcept {
   for (std::size_t i = 0; i < degrees.size(); ++i)
     if (degrees[i] < 1 || (i == 0 ? degrees[i] != 1 : degrees[i] <= degrees[i - 1] || degrees[i] % degrees[i - 1] != 0))
@@ -72,11 +79,25 @@ class elastic {
   static_assert(detail::cache_lies_by_head<requires { requires Backend::takes_blocks_by_head; }, Backend>,
                 "heddle: elastic: heads of a block should be one run: take a backend whose attention reads a cache "
                 "by_head, such as compute::host");
+  static_assert(detail::keeps_rows_alone<!stage_type::keeps::has_states, Model>,
+                "heddle: elastic: blocks of the cache move, not states that layers keep; take a model whose layers "
+                "keep keys and values alone");
+  static_assert(
+      detail::trains_all<!model::language_parameters<T, typename stage_type::layouts, typename stage_type::description,
+                                                     space>::buckets::freezes,
+                         Model>,
+      "heddle: elastic: all degrees lie in the trained weights of one; frozen parameters lie elsewhere: take "
+      "a model that trains all");
 
-  /// `cache.blocks`: of each rank as an instance of its own. `max_rows`: of a step of an instance.
+  /// `cache.blocks`: of each rank as an instance of its own. `max_rows`: of a step of an instance. `options`: of the engine of each instance, the same on all ranks.
   elastic(const config_type& config, World& world, Backend& backend, cache_extent cache, std::int64_t max_rows,
-          elastic_weights how = elastic_weights::shared)
-      : world_(&world), backend_(&backend), extent_{world.size(), most_degree, cache.blocks}, how_(how) {
+          elastic_weights how = elastic_weights::shared, engine_options options = {})
+      : world_(&world),
+        backend_(&backend),
+        extent_{world.size(), most_degree, cache.blocks},
+        how_(how),
+        seed_(options.seed),
+        most_running_((std::min)(options.max_running, engine_type::batching::rows_per_step(max_rows))) {
     if (cache.order != cache_order::by_head)
       throw config_error(
           "heddle: elastic: the heads of a block should be one run; expected cache_order::by_head, got by_token");
@@ -108,7 +129,7 @@ class elastic {
       }
       stage.lend_weights(row_of(copies ? copies_.back() : weights_));
       stage.lend_cache(row_of(cached_));
-      if (leads(d)) engines_.push_back(std::make_unique<engine_type>(*runners_.back()));
+      if (leads(d)) engines_.push_back(std::make_unique<engine_type>(*runners_.back(), options));
     }
   }
   elastic(const elastic&) = delete;
@@ -121,6 +142,7 @@ class elastic {
   /// The whole model, as an instance of one rank has it: for its weights, `initialize` or `model::read_parameters`. Call `weights_written` afterwards, at degree 1.
   stage_type& stage() noexcept { return runners_.front()->stage(); }
   void weights_written() {
+    stage().weights_written();
     std::size_t copy = 0;
     for (std::size_t i = 1; i < runners_.size(); ++i) {
       stage_type& to = runners_[i]->stage();
@@ -155,11 +177,15 @@ class elastic {
     return static_cast<std::int64_t>(n * sizeof(T));
   }
 
-  /// On a rank that leads: as those of an engine. Numbers of requests stay the same across transforms. Errors: as `engine::submit`; `request_error` for a mask, which is a function.
+  /// On a rank that leads: as those of an engine. Numbers of requests stay the same across transforms, and so do answers: one gets as many tokens as the degree has room for at which its
+  /// request came. Errors: as `engine::submit`; `request_error` for a mask, which is a function.
   request_id submit(request r) {
     if (r.mask) throw request_error("mask", "it cannot go to another rank when instances merge or split");
     const request_id id =
         ++last_id_ * static_cast<request_id>(world_->size()) + static_cast<request_id>(world_->rank());
+    if (!r.sampling.seed) r.sampling.seed = counter_random(seed_, 0).integer(id);
+    if (const std::int64_t room = context() - std::ssize(r.prompt); room > 0)
+      r.max_tokens = (std::min)(r.max_tokens, room);
     names_[engine_now().submit(std::move(r))] = id;
     return id;
   }
@@ -261,10 +287,15 @@ class elastic {
       const auto mine = all.of(r);
       for (const std::int64_t* at = mine.data(); at != mine.data() + mine.size();) {
         handed_sequence& h = requests.emplace_back(detail::handed_in_words(at));
-        const std::int64_t most =
-            (std::min)(std::ssize(h.asked.prompt) + h.asked.max_tokens, std::int64_t{stage().config().context});
+        const std::int64_t most = std::ssize(h.asked.prompt) + h.asked.max_tokens;  // `submit` bounds it
         blocks.push_back({r / degree(), detail::blocks_of_tokens(most, block_rows), h.blocks});
       }
+    }
+    if (to > degree()) {  // more than may run at once: they are computed again, so that nothing of theirs moves
+      std::vector<std::int64_t> running(static_cast<std::size_t>(world_->size()));
+      for (elastic_blocks& b : blocks)
+        if (!b.blocks.empty() && ++running[static_cast<std::size_t>(b.instance * degree() / to)] > most_running_)
+          b.blocks.clear();
     }
     elastic_placement placed;
     try {
@@ -374,6 +405,8 @@ class elastic {
   Backend* backend_;
   elastic_extent extent_;
   elastic_weights how_;
+  std::uint64_t seed_;
+  std::int64_t most_running_;
   std::vector<std::unique_ptr<World>> worlds_{};  // of this rank's instance at each degree
   buffer<T, space> weights_{}, cached_{};
   std::vector<buffer<T, space>> copies_{};

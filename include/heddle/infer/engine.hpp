@@ -129,6 +129,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
         stays_in_place,
         "heddle: engine::hand_over: slots of a window move between steps, and a text with masks has rows that "
         "change; take no temporal_fusion and no diffusion");
+    static_assert(!base::trees,
+                  "heddle: engine::hand_over: rows of trees move in the step after the one that accepts them; take "
+                  "one_token, n-grams or a draft model");
     const auto at = with_id(running_, id);
     if (at == running_.end() || (*at)->pending() != 1) return std::nullopt;
     sequence& q = **at;
@@ -145,6 +148,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
     static_assert(stays_in_place,
                   "heddle: engine::hand_over_all: slots of a window move between steps, and a text with masks has rows "
                   "that change; take no temporal_fusion and no diffusion");
+    static_assert(!base::trees,
+                  "heddle: engine::hand_over_all: rows of trees move in the step after the one that accepts them; take "
+                  "one_token, n-grams or a draft model");
     std::vector<handed_sequence> all;
     const auto take = [&](const sequence_pointer& s) {
       all.push_back(handed_of(*s));
@@ -159,9 +165,14 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
   }
   /// Takes a request of another engine, whose first `computed` rows lie in these blocks, at once; without blocks, or
   /// where as many run as may, it waits behind the others and is computed again. As `adopt` else.
-  /// Errors: `config_error` for blocks that are not free, or fewer than those rows take; `context_error`, `request_error`.
+  /// Errors: `config_error` for blocks that are not free, or fewer than those rows take, and for any where layers keep states, which blocks do not hold; `context_error`, `request_error`.
   request_id adopt_into(const handed_sequence& h, std::span<const std::int32_t> blocks) {
     require_request(h.asked, limits_.vocabulary, context());
+    if (limits_.states > 0 && !blocks.empty())
+      throw config_error(
+          "heddle: engine::adopt_into: layers keep states, which blocks do not hold; expected no blocks, so that the "
+          "request is computed again, got " +
+          std::to_string(blocks.size()));
     sequence_pointer s = adopted_from(h);
     if (blocks.empty() || std::ssize(running_) >= most_running_) {
       s->computed = 0;
@@ -169,6 +180,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
       waiting_.push_back(std::move(s));
       return last_id_;
     }
+    static_assert(detail::adopts_into_own_blocks<typename cache::blocks> && stays_in_place,
+                  "heddle: engine::adopt_into: rows that arrive are written to blocks of their request alone, which "
+                  "stay where they are; take the cache paged, no temporal_fusion and no diffusion");
     if (std::ssize(blocks) < detail::blocks_of_tokens(h.computed, limits_.block_rows) ||
         !blocks_.take(s->blocks, blocks))
       throw config_error("heddle: engine::adopt_into: a request should get free blocks for its " +
@@ -187,9 +201,6 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
     static_assert(detail::adopts_into_own_blocks<typename cache::blocks> && stays_in_place,
                   "heddle: engine::adopt: rows that arrive are written to blocks of their request alone, which stay "
                   "where they are; take the cache paged or contiguous, no temporal_fusion and no diffusion");
-    static_assert(!detail::reads_streams<decoding>,
-                  "heddle: engine::adopt: this decoding policy reads the residual stream of the whole text, of which "
-                  "the rows of the cache know nothing; take one_token, n-grams or a draft model");
     require_request(h.asked, limits_.vocabulary, context());
     if (!waiting_.empty() || std::ssize(running_) + std::ssize(held_) >= most_running_) return std::nullopt;
     auto s = adopted_from(h);
@@ -281,6 +292,9 @@ class engine : detail::engine_results<Runner, engine_policies<Runner, Policies..
             .state = q.state};
   }
   static sequence_pointer adopted_from(const handed_sequence& h) {
+    static_assert(!detail::reads_streams<decoding>,
+                  "heddle: engine::adopt: this decoding policy reads the residual stream of the whole text, of which "
+                  "the rows of the cache know nothing; take one_token, n-grams or a draft model");
     auto s = std::make_unique<sequence>();
     s->asked = h.asked;
     s->seed = h.seed;

@@ -64,6 +64,7 @@ struct elastic_degrees {
       const sim::served_instance& x = all[i];
       if (x.degree == 0 || now - x.last_long < cooldown || x.long_requests > 0) continue;
       const sim::served_degree& d = of.degrees[x.degree];
+      if (x.used > d.ranks / of.degrees[0].ranks * of.degrees[0].tokens) continue;
       const double left = static_cast<double>(x.used + x.waiting) * of.row_seconds / d.ranks;
       if (left / d.efficiency - left > of.move_seconds(x.used / d.ranks)) return static_cast<int>(i);
     }

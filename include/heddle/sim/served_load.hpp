@@ -34,7 +34,7 @@ struct served_degree {
 /// cache its bytes over the link and its runs of memory (Gyges: the published cost of the plain order is that of its runs).
 struct served_ranks {
   int ranks = 4;
-  std::vector<served_degree> degrees{};  ///< ascending
+  std::vector<served_degree> degrees{};  ///< ascending, each divides the next
   std::int64_t step_rows = 64;           ///< of a rank
   double row_seconds = 1e-3;             ///< of one rank
   double least_step_seconds = 0;
@@ -85,11 +85,12 @@ struct one_degree {
   int split(double, std::span<const served_instance>, const served_ranks&) const { return -1; }
 };
 
-/// What became of a trace. Units: seconds from the first arrival to the last end; tokens of answers; `longest_pause_steps`: the longest time between two steps of a request that runs,
+/// What became of a trace. Units: seconds from the first arrival to the last end; tokens of answers; `rows` that requests take, without `rows_again`, which were in the cache once
+/// and are computed again after a change; `longest_pause_steps`: the longest time between two steps of a request that runs,
 /// because of a change, in last steps of the slowest of
 /// the instances that changed: all of them end their step before.
 struct served_load {
-  std::int64_t served = 0, rejected = 0, answer_tokens = 0, rows = 0, changes = 0;
+  std::int64_t served = 0, rejected = 0, answer_tokens = 0, rows = 0, rows_again = 0, changes = 0;
   double seconds = 0, longest_pause = 0, longest_pause_steps = 0;
   double rows_per_second() const noexcept { return seconds > 0 ? static_cast<double>(rows) / seconds : 0; }
 };
@@ -100,9 +101,14 @@ class load_simulation {
   load_simulation(const served_ranks& of, std::size_t degree) : of_(of) {
     std::string bad;
     if (of.degrees.empty() || degree >= of.degrees.size()) bad = "at least one degree, and the first of them";
-    for (const served_degree& d : of.degrees)
+    int last = 1;
+    for (const served_degree& d : of.degrees) {
       if (d.ranks < 1 || of.ranks % d.ranks != 0 || d.tokens < 1 || !(d.efficiency > 0))
         bad = "degrees that divide the ranks, with tokens and efficiencies above 0";
+      else if (d.ranks % last != 0 || (&d != of.degrees.data() && d.ranks == last))
+        bad = "ascending degrees that each divide the next";
+      last = (std::max)(d.ranks, 1);
+    }
     if (of.step_rows < 1 || !(of.row_seconds > 0) || !(of.link_rate > 0))
       bad = "rows of a step, seconds of a row and a rate of links above 0";
     if (!bad.empty()) throw config_error("heddle: served_load: expected " + bad);
@@ -135,6 +141,7 @@ class load_simulation {
  private:
   struct sequence {
     std::int64_t prompt = 0, answer = 0, tokens = 0, in_cache = 0;
+    std::int64_t again = 0;  // rows that it computes a second time
   };
   struct instance {
     served_instance seen{};
@@ -168,6 +175,12 @@ class load_simulation {
   void step(instance& i) {
     const served_degree& d = of_.degrees[i.seen.degree];
     std::int64_t rows = 0, left = of_.step_rows * d.ranks;
+    while (i.running.empty() && !i.queue.empty() && i.queue.front().tokens > d.tokens) {  // has no room here ever
+      count(i, i.queue.front(), false, -1);
+      i.queue.pop_front();
+      ++result_.rejected;
+    }
+    if (i.running.empty() && i.queue.empty()) return;
     while (!i.queue.empty() && i.seen.used + i.queue.front().tokens <= d.tokens && std::ssize(i.running) < left) {
       i.running.push_back(i.queue.front());
       i.queue.pop_front();
@@ -182,8 +195,11 @@ class load_simulation {
         result_.answer_tokens += decodes || s.prompt == 0 ? 1 : 0;
         s.in_cache += n;
         rows += n, left -= n;
+        const std::int64_t again = (std::min)(s.again, n);
+        s.again -= again;
+        result_.rows += n - again;
+        result_.rows_again += again;
       }
-    result_.rows += rows;
     i.last_step =
         (std::max)(of_.least_step_seconds, static_cast<double>(rows) * of_.row_seconds / (d.ranks * d.efficiency));
     i.ready = now_ + i.last_step;
@@ -225,8 +241,9 @@ class load_simulation {
         made[best].running.push_back(s);
         count(made[best], s, true, 1);
       } else {
-        sequence again = s;  // is computed again
-        again.prompt += again.in_cache;
+        sequence again = s;                                                                  // is computed again
+        again.prompt += again.in_cache + (again.in_cache > 0 && again.prompt == 0 ? 1 : 0);  // its last token, too
+        again.again += again.in_cache;
         again.in_cache = 0;
         made[best].queue.push_back(again);
         count(made[best], again, false, 1);
@@ -257,8 +274,9 @@ class load_simulation {
 }  // namespace detail
 
 /// Serves a trace, ordered by arrival, on instances that have the degree numbered `degree` at first: one event for each step of an instance. A step has a row for each answer
-/// and as many rows of prompts as are left; requests begin in the order in which they came, as soon as the cache has room for all of their tokens.
-/// Errors: `config_error` for degrees that do not divide the ranks, and numbers that are not above 0.
+/// and as many rows of prompts as are left; requests begin in the order in which they came, as soon as the cache has room for all of their tokens. One
+/// that a scheduler leaves in an instance which is too small for it is rejected there.
+/// Errors: `config_error` for degrees that do not divide the ranks or do not ascend so that each divides the next, and numbers that are not above 0.
 template <served_scheduler Scheduler>
 served_load simulate_load(std::span<const served_request> trace, const served_ranks& of, Scheduler scheduler,
                           std::size_t degree = 0) {
