@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -161,23 +162,33 @@ TEST_CASE("a step on one to three lanes has the bits of the whole", "[infer][law
 
 namespace {
 namespace nano_test {
-template <class Model>
+// With policies: requests of several rounds begin alike.
+template <class Model, class... Policies>
 void check_engine(const typename Model::config& config, int stages, int parts) {
+  constexpr bool alike = sizeof...(Policies) > 0;
   CAPTURE(stages, parts);
   using found_type = std::pair<std::vector<std::vector<std::int32_t>>, int>;  // and steps in parts
   const auto answers = [](auto& runner) {
-    using any_type = inf::any_runner<double, inf::capabilities<inf::next_token>>;
+    using offered = std::conditional_t<alike, inf::capabilities<inf::next_token, inf::copy_states>,
+                                       inf::capabilities<inf::next_token>>;
+    using any_type = inf::any_runner<double, offered>;
     any_type any(runner);
-    inf::engine<any_type, inf::chunked_prefill<16>> engine(any);
-    std::vector<std::vector<std::int32_t>> tokens(9);
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      engine.submit({.prompt = random_tokens(1 + i, 23, 40 + i), .max_tokens = 12, .sampling = {.temperature = 0}});
+    inf::engine<any_type, inf::chunked_prefill<16>, Policies...> engine(any);
+    std::vector<std::vector<std::int32_t>> tokens(alike ? 18 : 9);
     int in_parts = 0;
-    while (!engine.idle()) {
-      for (const inf::event& e : engine.step())
-        if (e.token) tokens[static_cast<std::size_t>(e.id) % tokens.size()].push_back(*e.token);
-      if constexpr (requires { runner.last_parts(); }) in_parts += runner.last_parts() > 1;
+    for (std::size_t i = 0; i < tokens.size();) {
+      do {
+        auto prompt = alike ? random_tokens(9, 23, 40) : random_tokens(1 + i, 23, 40 + i);
+        if (alike) prompt.push_back(static_cast<std::int32_t>(7 * i % 23));
+        engine.submit({.prompt = prompt, .max_tokens = 12, .sampling = {.temperature = 0}});
+      } while (++i % (alike ? 6 : 9) != 0);
+      while (!engine.idle()) {
+        for (const inf::event& e : engine.step())
+          if (e.token) tokens[static_cast<std::size_t>(e.id) % tokens.size()].push_back(*e.token);
+        if constexpr (requires { runner.last_parts(); }) in_parts += runner.last_parts() > 1;
+      }
     }
+    CHECK((engine.counts().cache.found > 0) == alike);
     return found_type(tokens, in_parts);
   };
   const auto whole = hd::testing::on_ranks(mesh_type{stages, parts}, [&](world_type& world) {
@@ -215,7 +226,7 @@ TEST_CASE("an engine on lanes gives the tokens of an engine on one", "[infer][na
       {.layers = 3, .heads = 3, .width = 12, .context = 24, .vocabulary = 23, .initial_deviation = 0.4}, 2, 1);
   md::llama_config shape = tiny;
   shape.width = 24;
-  check_engine<md::spiking_brain<double>>({shape, 6, 3}, 2, 1);
+  check_engine<md::spiking_brain<double>, inf::prefix_shared, inf::restore>({shape, 6, 3}, 2, 1);
 }
 
 TEST_CASE("steps are cut between sequences, nearest to the plan, and never through shared blocks", "[infer][nano]") {

@@ -204,11 +204,12 @@ class nano_runner {
     return cut_step(s, rows, runner_.limits().block_rows);
   }
   void run_parts(const step& s, std::vector<step> parts, std::span<scalar> logits) {
-    if (!s.moves.empty() || !s.copies.empty()) {
+    if (!s.moves.empty() || !s.copies.empty() || !s.state_copies.empty()) {
       if (apart_) meet(word::together);
       step first;
       first.moves = s.moves;
       first.copies = s.copies;
+      first.state_copies = s.state_copies;
       runner_.run(first, {});
     }
     board& b = *board_;
