@@ -3,6 +3,7 @@
 #include "catch.hpp"
 
 #include <heddle/compute/host/merge_partials.hpp>
+#include <heddle/compute/ops/products.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/cut_step.hpp>
@@ -13,9 +14,12 @@
 #include <heddle/model/spiking_brain.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <numeric>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -272,6 +276,42 @@ TEST_CASE("steps are cut between sequences, nearest to the plan, and never throu
   shared.tokens.assign(5, 0);
   shared.wanted.clear();
   CHECK(rows_of(inf::cut_step(shared, rows{2, 3}, 2)) == rows{4, 1});  // both write block 1
+}
+
+namespace {
+namespace nano_test {
+// A backend whose product number `fails` fails, or that is slow.
+struct odd_backend : backend {
+  using backend::backend;
+  int fails = 0, seen = 0;
+  std::chrono::milliseconds slow{0};
+  template <class Op, class T, class... V>
+    requires std::is_base_of_v<hd::compute::ops::product_operation, Op>
+  void run(const V&... v) {
+    if (fails > 0 && ++seen == fails) throw std::runtime_error("the backend of lane 0 failed");
+    std::this_thread::sleep_for(slow);
+    hd::compute::run<Op>(static_cast<backend&>(*this), v...);
+  }
+};
+}  // namespace nano_test
+}  // namespace
+
+TEST_CASE("a lane may compute with memory of another that ends with an error", "[infer][nano]") {
+  using namespace nano_test;
+  const auto ranks = hd::testing::on_ranks(lanes_mesh{2, 1, 1}, [](lanes_world& world) {
+    odd_backend kernels{1};
+    if (world.rank() == 0)
+      kernels.fails = 3;
+    else
+      kernels.slow = std::chrono::milliseconds(5);
+    inf::nano_runner<llama, lanes_world, odd_backend> runner(tiny, world, kernels, extent, 16, plan_of({1, 1}));
+    if (runner.owns_memory()) runner.stage().initialize(77);
+    if (!runner.leads()) return static_cast<void>(runner.follow());
+    std::vector<double> logits(2 * 23);
+    runner.run({.tokens = {1, 2}, .sequences = {{0, 1, 0, 0, 1}, {1, 1, 0, 1, 1}}, .blocks = {3, 4}, .wanted = {0, 1}},
+               logits);
+  });
+  CHECK_THAT(ranks.error, Catch::Contains("the backend of lane 0 failed"));
 }
 
 TEST_CASE("lanes refuse plans and steps that do not fit, and go on", "[infer][nano]") {

@@ -253,7 +253,7 @@ class model_runner {
   void abandon() noexcept { state_ = state::failed; }
   /// On the leader: lets `follow` return on the other ranks. Nothing happens the second time, on other ranks and after a step that failed.
   void finish() {
-    if (!leads() || state_ != state::ready) return;
+    if (state_ != state::ready || !leads()) return;
     state_ = state::finished;
     if (control().size() == 1) return;
     message_.write_finish();
