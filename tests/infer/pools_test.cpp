@@ -258,6 +258,36 @@ TEST_CASE("what a lane's work throws its owner gets, and a lane that nobody serv
   CHECK_THROWS_WITH(lane.start([] {}), Contains("should not follow finish"));
 }
 
+namespace {
+struct pools_end {
+  bool fails = false;
+  int interrupts = 0;
+  void interrupt() {
+    if (fails) throw std::runtime_error("the runner of answers failed");
+    ++interrupts;
+  }
+};
+struct pools_mover {
+  void lead(std::span<const std::int64_t>, std::span<const std::int64_t>, std::int64_t, std::int64_t) {}
+  void follow() {}
+};
+}  // namespace
+
+TEST_CASE("a lane moves no rows where the runner of answers cannot be interrupted", "[infer]") {
+  pools_end from, to{.fails = true};
+  pools_mover here, there;
+  inf::engine_lane lane;
+  inf::mover_link link(from, to, here, there, lane);
+  link.begin({.id = 1, .from = {4}, .to = {5}});
+  CHECK_THROWS_WITH(link.progress(1), Contains("the runner of answers failed"));
+  CHECK(!lane.busy());
+  to.fails = false;
+  std::thread other([&] { lane.serve(); });
+  pools_ended<inf::engine_lane> end{lane, other};
+  CHECK(link.progress(1).all);
+  CHECK(from.interrupts == 1);
+}
+
 TEST_CASE("rows that never arrive end their request with what is missing", "[infer]") {
   std::mt19937 random(1);
   fake::runner from, to;
