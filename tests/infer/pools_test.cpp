@@ -243,13 +243,20 @@ TEST_CASE("what a lane's work throws its owner gets, and a lane that nobody serv
   inf::engine_lane none(std::chrono::milliseconds(1));
   none.start([] {});
   CHECK(none.busy());
-  CHECK_THROWS_WITH(none.wait(), Contains("a thread should call serve within 1 ms; none has"));
   CHECK_THROWS_WITH(none.start([] {}), Contains("one piece of work at a time"));
+  CHECK_THROWS_WITH(none.wait(), Contains("a thread should call serve within 1 ms; none has"));
+  CHECK(!none.busy());
+  CHECK_NOTHROW(none.wait());
+  int done = 0;
+  none.start([&] { done += 10; });  // which is never done: its owner gives up
+  CHECK_THROWS_WITH(none.wait(), Contains("none has"));
+  none.finish();
+  none.serve();
+  CHECK(done == 0);
   inf::engine_lane lane;
   std::thread other([&] { lane.serve(); });
   lane.start([] { throw std::runtime_error("of the work"); });
   CHECK_THROWS_WITH(lane.wait(), Contains("of the work"));
-  int done = 0;
   lane.start([&] { ++done; });
   lane.wait();
   CHECK(done == 1);
