@@ -131,10 +131,9 @@ class model_runner {
     return blocks;
   }
 
-  /// The bytes of a runner on this rank, before it is made. Errors: as the constructor's.
+  /// The bytes of a runner on this rank, before it is made, also of one of a `lockstep_runner`. Errors: `config_error` for a cache or rows that do not fit.
   static memory_plan plan(const config_type& config, World& world, Backend& backend, cache_extent cache,
                           std::int64_t max_rows) {
-    checked(config, world);
     const model::stage_layers part = layers_of(config, world.mesh(), world.rank());
     memory_plan p = stage_type::plan(config, world, backend, part, cache, max_rows);
     constexpr auto size = static_cast<std::int64_t>(sizeof(T));
