@@ -280,6 +280,40 @@ TEST_CASE("steps are cut between sequences, nearest to the plan, and never throu
 
 namespace {
 namespace nano_test {
+// The logits of token 3 behind 1 and 2, whose rows and states a runner of another memory has computed.
+template <class Model>
+std::vector<double> logits_on(const typename Model::config& config, bool lent) {
+  const auto ranks = hd::testing::on_ranks(mesh_type{1, 1}, [&](world_type& world) {
+    backend kernels{1};
+    using runner_type = inf::model_runner<Model, world_type, backend>;
+    runner_type first(config, world, kernels, {64, 4, 20}, 16);
+    runner_type second(config, world, kernels, {64, 4, 20}, 16, &first.stage());
+    runner_type third(config, world, kernels, {64, 4, 20}, 16, &second.stage());
+    first.stage().initialize(77);
+    const std::int64_t state = first.limits().states > 0 ? 7 : -1;
+    std::vector<double> logits(23);
+    first.run({.tokens = {1, 2}, .sequences = {{0, 2, 0, 0, 1, 0, state}}, .blocks = {5}}, {});
+    (lent ? third : first)
+        .run({.tokens = {3}, .sequences = {{0, 1, 2, 0, 1, 0, state}}, .blocks = {5}, .wanted = {0}}, logits);
+    return logits;
+  });
+  if (!ranks.ok()) FAIL(ranks.error);
+  return ranks[0];
+}
+}  // namespace nano_test
+}  // namespace
+
+TEST_CASE("a stage is lent memory by one to which it was lent", "[infer][nano]") {
+  using namespace nano_test;
+  CHECK(logits_on<llama>(tiny, true) == logits_on<llama>(tiny, false));
+  md::llama_config shape = tiny;
+  shape.width = 24;
+  using states = md::spiking_brain<double>;
+  CHECK(logits_on<states>({shape, 6, 3}, true) == logits_on<states>({shape, 6, 3}, false));
+}
+
+namespace {
+namespace nano_test {
 // A backend whose product number `fails` fails, or that is slow.
 struct odd_backend : backend {
   using backend::backend;
