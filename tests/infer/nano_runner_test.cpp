@@ -3,6 +3,7 @@
 #include "catch.hpp"
 
 #include <heddle/compute/host/merge_partials.hpp>
+#include <heddle/compute/ops/products.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/cut_step.hpp>
@@ -13,9 +14,13 @@
 #include <heddle/model/spiking_brain.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <numeric>
+#include <stdexcept>
 #include <string>
+#include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -161,23 +166,33 @@ TEST_CASE("a step on one to three lanes has the bits of the whole", "[infer][law
 
 namespace {
 namespace nano_test {
-template <class Model>
+// With policies: requests of several rounds begin alike.
+template <class Model, class... Policies>
 void check_engine(const typename Model::config& config, int stages, int parts) {
+  constexpr bool alike = sizeof...(Policies) > 0;
   CAPTURE(stages, parts);
   using found_type = std::pair<std::vector<std::vector<std::int32_t>>, int>;  // and steps in parts
   const auto answers = [](auto& runner) {
-    using any_type = inf::any_runner<double, inf::capabilities<inf::next_token>>;
+    using offered = std::conditional_t<alike, inf::capabilities<inf::next_token, inf::copy_states>,
+                                       inf::capabilities<inf::next_token>>;
+    using any_type = inf::any_runner<double, offered>;
     any_type any(runner);
-    inf::engine<any_type, inf::chunked_prefill<16>> engine(any);
-    std::vector<std::vector<std::int32_t>> tokens(9);
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      engine.submit({.prompt = random_tokens(1 + i, 23, 40 + i), .max_tokens = 12, .sampling = {.temperature = 0}});
+    inf::engine<any_type, inf::chunked_prefill<16>, Policies...> engine(any);
+    std::vector<std::vector<std::int32_t>> tokens(alike ? 18 : 9);
     int in_parts = 0;
-    while (!engine.idle()) {
-      for (const inf::event& e : engine.step())
-        if (e.token) tokens[static_cast<std::size_t>(e.id) % tokens.size()].push_back(*e.token);
-      if constexpr (requires { runner.last_parts(); }) in_parts += runner.last_parts() > 1;
+    for (std::size_t i = 0; i < tokens.size();) {
+      do {
+        auto prompt = alike ? random_tokens(9, 23, 40) : random_tokens(1 + i, 23, 40 + i);
+        if (alike) prompt.push_back(static_cast<std::int32_t>(7 * i % 23));
+        engine.submit({.prompt = prompt, .max_tokens = 12, .sampling = {.temperature = 0}});
+      } while (++i % (alike ? 6 : 9) != 0);
+      while (!engine.idle()) {
+        for (const inf::event& e : engine.step())
+          if (e.token) tokens[static_cast<std::size_t>(e.id) % tokens.size()].push_back(*e.token);
+        if constexpr (requires { runner.last_parts(); }) in_parts += runner.last_parts() > 1;
+      }
     }
+    CHECK((engine.counts().cache.found > 0) == alike);
     return found_type(tokens, in_parts);
   };
   const auto whole = hd::testing::on_ranks(mesh_type{stages, parts}, [&](world_type& world) {
@@ -215,7 +230,7 @@ TEST_CASE("an engine on lanes gives the tokens of an engine on one", "[infer][na
       {.layers = 3, .heads = 3, .width = 12, .context = 24, .vocabulary = 23, .initial_deviation = 0.4}, 2, 1);
   md::llama_config shape = tiny;
   shape.width = 24;
-  check_engine<md::spiking_brain<double>>({shape, 6, 3}, 2, 1);
+  check_engine<md::spiking_brain<double>, inf::prefix_shared, inf::restore>({shape, 6, 3}, 2, 1);
 }
 
 TEST_CASE("steps are cut between sequences, nearest to the plan, and never through shared blocks", "[infer][nano]") {
@@ -261,6 +276,76 @@ TEST_CASE("steps are cut between sequences, nearest to the plan, and never throu
   shared.tokens.assign(5, 0);
   shared.wanted.clear();
   CHECK(rows_of(inf::cut_step(shared, rows{2, 3}, 2)) == rows{4, 1});  // both write block 1
+}
+
+namespace {
+namespace nano_test {
+// The logits of token 3 behind 1 and 2, whose rows and states a runner of another memory has computed.
+template <class Model>
+std::vector<double> logits_on(const typename Model::config& config, bool lent) {
+  const auto ranks = hd::testing::on_ranks(mesh_type{1, 1}, [&](world_type& world) {
+    backend kernels{1};
+    using runner_type = inf::model_runner<Model, world_type, backend>;
+    runner_type first(config, world, kernels, {64, 4, 20}, 16);
+    runner_type second(config, world, kernels, {64, 4, 20}, 16, &first.stage());
+    runner_type third(config, world, kernels, {64, 4, 20}, 16, &second.stage());
+    first.stage().initialize(77);
+    const std::int64_t state = first.limits().states > 0 ? 7 : -1;
+    std::vector<double> logits(23);
+    first.run({.tokens = {1, 2}, .sequences = {{0, 2, 0, 0, 1, 0, state}}, .blocks = {5}}, {});
+    (lent ? third : first)
+        .run({.tokens = {3}, .sequences = {{0, 1, 2, 0, 1, 0, state}}, .blocks = {5}, .wanted = {0}}, logits);
+    return logits;
+  });
+  if (!ranks.ok()) FAIL(ranks.error);
+  return ranks[0];
+}
+}  // namespace nano_test
+}  // namespace
+
+TEST_CASE("a stage is lent memory by one to which it was lent", "[infer][nano]") {
+  using namespace nano_test;
+  CHECK(logits_on<llama>(tiny, true) == logits_on<llama>(tiny, false));
+  md::llama_config shape = tiny;
+  shape.width = 24;
+  using states = md::spiking_brain<double>;
+  CHECK(logits_on<states>({shape, 6, 3}, true) == logits_on<states>({shape, 6, 3}, false));
+}
+
+namespace {
+namespace nano_test {
+// A backend whose product number `fails` fails, or that is slow.
+struct odd_backend : backend {
+  using backend::backend;
+  int fails = 0, seen = 0;
+  std::chrono::milliseconds slow{0};
+  template <class Op, class T, class... V>
+    requires std::is_base_of_v<hd::compute::ops::product_operation, Op>
+  void run(const V&... v) {
+    if (fails > 0 && ++seen == fails) throw std::runtime_error("the backend of lane 0 failed");
+    std::this_thread::sleep_for(slow);
+    hd::compute::run<Op>(static_cast<backend&>(*this), v...);
+  }
+};
+}  // namespace nano_test
+}  // namespace
+
+TEST_CASE("a lane may compute with memory of another that ends with an error", "[infer][nano]") {
+  using namespace nano_test;
+  const auto ranks = hd::testing::on_ranks(lanes_mesh{2, 1, 1}, [](lanes_world& world) {
+    odd_backend kernels{1};
+    if (world.rank() == 0)
+      kernels.fails = 3;
+    else
+      kernels.slow = std::chrono::milliseconds(5);
+    inf::nano_runner<llama, lanes_world, odd_backend> runner(tiny, world, kernels, extent, 16, plan_of({1, 1}));
+    if (runner.owns_memory()) runner.stage().initialize(77);
+    if (!runner.leads()) return static_cast<void>(runner.follow());
+    std::vector<double> logits(2 * 23);
+    runner.run({.tokens = {1, 2}, .sequences = {{0, 1, 0, 0, 1}, {1, 1, 0, 1, 1}}, .blocks = {3, 4}, .wanted = {0, 1}},
+               logits);
+  });
+  CHECK_THAT(ranks.error, Catch::Contains("the backend of lane 0 failed"));
 }
 
 TEST_CASE("lanes refuse plans and steps that do not fit, and go on", "[infer][nano]") {

@@ -206,7 +206,7 @@ TEST_CASE("answers go on while prompts are computed: no step of answers waits fo
   std::mutex mutex;
   std::condition_variable changed;
   std::int64_t answered = 0;
-  bool late = false;
+  bool late = false, hurry = false;
   to.on_step = [&] {
     const std::lock_guard lock(mutex);
     ++answered;
@@ -219,21 +219,24 @@ TEST_CASE("answers go on while prompts are computed: no step of answers waits fo
   from.on_step = [&] {  // each step of prompts takes as long as 10 of answers
     std::unique_lock lock(mutex);
     const std::int64_t then = answered + 10;
-    late = !changed.wait_for(lock, std::chrono::seconds(20), [&] { return answered >= then; }) || late;
+    late = !changed.wait_for(lock, std::chrono::seconds(20), [&] { return hurry || answered >= then; }) || late;
   };
   const inf::request_id second = pools.submit(long_prompt);
   std::int64_t calls = 0, most = 0;  // of `step` for a token of the first
-  while (got[first].finish == inf::finish_reason::none && !late) {
+  while (got[first].finish == inf::finish_reason::none) {
     const std::size_t before = got[first].tokens.size();
     pools_take(pools, got);
     calls = got[first].tokens.size() > before ? 0 : calls + 1;
     most = (std::max)(most, calls);
-    if (got[second].tokens.empty() && std::ssize(got[first].tokens) > 24) from.on_step = {};
   }
-  from.on_step = {};
+  {
+    const std::lock_guard lock(mutex);
+    hurry = true;
+    changed.notify_all();
+  }
+  while (!pools.idle()) pools_take(pools, got);
   CHECK(!late);
   CHECK(most == 0);
-  while (!pools.idle()) pools_take(pools, got);
   CHECK(got[first] == fake::alone(talks, {}, 48));
   CHECK(got[second] == fake::alone(long_prompt, {}, 48));
   CHECK(pools.counts().cache.used == 0);
@@ -243,19 +246,56 @@ TEST_CASE("what a lane's work throws its owner gets, and a lane that nobody serv
   inf::engine_lane none(std::chrono::milliseconds(1));
   none.start([] {});
   CHECK(none.busy());
-  CHECK_THROWS_WITH(none.wait(), Contains("a thread should call serve within 1 ms; none has"));
   CHECK_THROWS_WITH(none.start([] {}), Contains("one piece of work at a time"));
+  CHECK_THROWS_WITH(none.wait(), Contains("a thread should call serve within 1 ms; none has"));
+  CHECK(!none.busy());
+  CHECK_NOTHROW(none.wait());
+  int done = 0;
+  none.start([&] { done += 10; });  // which is never done: its owner gives up
+  CHECK_THROWS_WITH(none.wait(), Contains("none has"));
+  none.finish();
+  none.serve();
+  CHECK(done == 0);
   inf::engine_lane lane;
   std::thread other([&] { lane.serve(); });
   lane.start([] { throw std::runtime_error("of the work"); });
   CHECK_THROWS_WITH(lane.wait(), Contains("of the work"));
-  int done = 0;
   lane.start([&] { ++done; });
   lane.wait();
   CHECK(done == 1);
   lane.finish();
   other.join();
   CHECK_THROWS_WITH(lane.start([] {}), Contains("should not follow finish"));
+}
+
+namespace {
+struct pools_end {
+  bool fails = false;
+  int interrupts = 0;
+  void interrupt() {
+    if (fails) throw std::runtime_error("the runner of answers failed");
+    ++interrupts;
+  }
+};
+struct pools_mover {
+  void lead(std::span<const std::int64_t>, std::span<const std::int64_t>, std::int64_t, std::int64_t) {}
+  void follow() {}
+};
+}  // namespace
+
+TEST_CASE("a lane moves no rows where the runner of answers cannot be interrupted", "[infer]") {
+  pools_end from, to{.fails = true};
+  pools_mover here, there;
+  inf::engine_lane lane;
+  inf::mover_link link(from, to, here, there, lane);
+  link.begin({.id = 1, .from = {4}, .to = {5}});
+  CHECK_THROWS_WITH(link.progress(1), Contains("the runner of answers failed"));
+  CHECK(!lane.busy());
+  to.fails = false;
+  std::thread other([&] { lane.serve(); });
+  pools_ended<inf::engine_lane> end{lane, other};
+  CHECK(link.progress(1).all);
+  CHECK(from.interrupts == 1);
 }
 
 TEST_CASE("rows that never arrive end their request with what is missing", "[infer]") {

@@ -179,6 +179,7 @@ using replica_runner = inf::model_runner<md::mixtral<double, md::expert_parallel
 // What is wrong with the collectives of the ranks, or "": within a group all have called the same, in the same order.
 std::string disagreement(const std::vector<std::vector<counting::call>>& of_ranks) {
   std::map<const void*, std::map<std::size_t, std::vector<std::tuple<std::string, std::int64_t, int>>>> groups;
+  std::map<const void*, int> sizes;
   std::map<std::tuple<const void*, int, int, int>, std::vector<std::int64_t>> sent, received;
   for (std::size_t r = 0; r < of_ranks.size(); ++r)
     for (const counting::call& c : of_ranks[r])
@@ -187,10 +188,13 @@ std::string disagreement(const std::vector<std::vector<counting::call>>& of_rank
       else if (std::string(c.what) == "recv")
         received[{c.group, c.peer, c.rank, c.tag}].push_back(c.elements);
       else  // rows that are gathered or exchanged are as many as a rank has: their number may differ
+        sizes[c.group] = c.ranks,
         groups[c.group][r].emplace_back(c.what, std::string(c.what) == "all_to_all" ? 0 : c.elements, c.peer);
-  for (const auto& [group, ranks] : groups)
+  for (const auto& [group, ranks] : groups) {
+    if (std::ssize(ranks) != sizes.at(group)) return "of a group only some ranks called collectives";
     for (const auto& [r, list] : ranks)
       if (list != ranks.begin()->second) return "rank " + std::to_string(r) + " called other collectives";
+  }
   return sent == received ? "" : "messages that were sent are not those that were received";
 }
 
@@ -198,6 +202,8 @@ struct replica_answers {
   std::map<std::size_t, std::vector<std::int32_t>> tokens{};  // by request
   std::vector<std::int64_t> steps{}, rests{};                 // by replica
   std::string disagreement{};
+  std::vector<std::string> refused{};  // steps of one replica behind the last, which no other hears of
+  bool planned = true;                 // the memory of each rank is what was planned
 };
 
 // Request i goes to replica `to[i]`; an engine with `late` gets its requests after so many turns.
@@ -213,8 +219,14 @@ replica_answers serve(const replica_mesh& mesh, const std::vector<int>& to, int 
       [&](counting::world<replica_mesh>& all) {
         listed_replicas world{all};
         backend kernels{1};
+        const inf::memory_plan memory = replica_runner::plan(small, world, kernels, {40, 4}, 9);
+        const std::int64_t blocks = replica_runner::cache_blocks_within(memory.total(), small, world, kernels, 4, 9);
         inf::lockstep_runner<replica_runner> runner(small, world, kernels, {40, 4}, 9);
         runner.stage().initialize(seed);
+        {
+          const std::lock_guard lock(mutex);
+          found.planned = found.planned && memory.cache == runner.stage().cache_bytes() && blocks >= 40;
+        }
         if (!runner.leads()) {
           runner.follow();
         } else {
@@ -237,6 +249,18 @@ replica_answers serve(const replica_mesh& mesh, const std::vector<int>& to, int 
           found.steps[static_cast<std::size_t>(mine)] = runner.steps();
           found.rests[static_cast<std::size_t>(mine)] = runner.rests();
           runner.finish();
+          const auto refused = [&](auto&& f) {
+            try {
+              if (mine == 0) f();
+            } catch (const hd::config_error& e) {
+              found.refused.push_back(e.what());
+            }
+          };
+          std::vector<double> logits(23);
+          refused([&] { runner.rest(); });
+          refused([&] {
+            runner.run({.tokens = {1}, .sequences = {{0, 1, 0, 0, 1}}, .blocks = {0}, .wanted = {0}}, logits);
+          });
         }
         calls[static_cast<std::size_t>(world.rank())] = all.calls();
       },
@@ -261,6 +285,9 @@ TEST_CASE("replicas with unequal and empty queues end, with the answers of one r
         to.push_back(kind == 0 ? 0 : kind == 1 ? i * i % replicas : kind == 2 ? replicas - 1 : replicas);
       const replica_answers found = serve(mesh, to, kind == 1 ? 3 : 0);
       CHECK(found.disagreement == "");
+      CHECK(found.planned);
+      CHECK(found.refused.size() == 2);
+      for (const std::string& said : found.refused) CHECK_THAT(said, Contains("no step can follow finish"));
       CHECK(found.tokens.size() == (kind == 3 ? 0 : 5));
       for (const auto& [i, tokens] : found.tokens) {
         CHECK(tokens.size() == 6);

@@ -259,7 +259,9 @@ void check_kills(const kill_place& place) {
   const int rounds = asked != nullptr ? std::atoi(asked) : HEDDLE_TEST_KILL_ROUNDS / place.share;
   std::int64_t last = 0;
   int attempts_left_over = 0, in_flight = 0;
-  for (int round = 0; round < rounds; ++round) {
+  // More rounds, each longer, where a slow machine has completed no save yet.
+  for (int round = 0; round < rounds || (last == 0 && round < rounds + 20); ++round) {
+    const auto longer = static_cast<std::uint64_t>((std::max)(1, round - rounds + 2));
     int pipe[2];
     REQUIRE(::pipe(pipe) == 0);
     std::vector<::pid_t> children;
@@ -270,7 +272,7 @@ void check_kills(const kill_place& place) {
     // One rank, or all of them; those that are left go on for a while, and must not complete what is not whole.
     const auto at = static_cast<std::uint64_t>(round) * 3;
     std::this_thread::sleep_for(
-        std::chrono::microseconds(random.integer(at) % static_cast<std::uint64_t>(place.longest_ms * 1000)));
+        std::chrono::microseconds(random.integer(at) % static_cast<std::uint64_t>(place.longest_ms * 1000) * longer));
     const auto victim = static_cast<std::size_t>(random.integer(at + 1) % (ranks + 1));
     for (std::size_t r = 0; r < ranks; ++r)
       if (victim == ranks || victim == r) REQUIRE(::kill(children[r], SIGKILL) == 0);

@@ -343,6 +343,11 @@ TEST_CASE("requests go to the replica of most of their tokens that has had none 
   CHECK(router.route(prompt{}) == 0);
   CHECK_THROWS_WITH(router.route(prompt{-1}), Contains("token -1 is not one of the 4"));
   CHECK_THROWS_WITH(inf::affinity_router(table, 2, 4), Contains("on 2 ranks is needed, got one on 3"));
+  for (const int rank : {3, -2}) {
+    table.rank_of_token[2] = rank;
+    CHECK_THROWS_WITH(inf::affinity_router(table, 3, 4),
+                      Contains("on 3 ranks names rank " + std::to_string(rank) + " for token 2"));
+  }
 }
 
 TEST_CASE("names in order have the layers with experts only, their routers' rows and biases, and keep groups",
@@ -373,7 +378,7 @@ TEST_CASE("names in order have the layers with experts only, their routers' rows
   CHECK(names("model.layers.2.mlp.experts.3.up_proj.weight").name == "model.layers.2.mlp.experts.3.up_proj.weight");
   CHECK(names("model.layers.1.mlp.gate.weight").order == std::vector<std::int64_t>{2, 3, 1, 0});
   CHECK(names("model.layers.1.mlp.gate.e_score_correction_bias").order == std::vector<std::int64_t>{2, 3, 1, 0});
-  CHECK(names("model.layers.0.mlp.down_proj.weight").rows.empty());
+  CHECK(names("model.layers.0.mlp.down_proj.weight").order.empty());
   std::set<std::string> before, after;
   for (const std::string& name : md::parameter_names(model)) before.insert(name), after.insert(names(name).name);
   CHECK(before == after);

@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -134,4 +135,40 @@ TEST_CASE("a tensor of another shape is refused by name", "[model][write]") {
   CHECK_THROWS_WITH(write<backend>(any_mesh(1, 1, 1), to, false),
                     Catch::Matchers::Contains("tensor 'h.1.mlp.c_fc.weight'") &&
                         Catch::Matchers::Contains("has the shape [12,48], the tensor [48,12]"));
+}
+
+TEST_CASE("rows are read in an order within the part of a tensor that they are", "[model][write]") {
+  const md::parameter p{
+      .name = "w", .shape = {3, 4}, .logical = {3, 4}, .local = {2, 3}, .start = {1, 1}, .offset = 0, .count = 6};
+  tensors::one tensor;
+  tensor.extents = {9, 4};
+  for (int i = 0; i < 36; ++i) tensor.values.push_back(i);
+  md::source_name from{"w", hd::stored_as::is, md::rows_in_tensor::all, {2, 0, 1}};
+  for (const auto& [rows, begin] :
+       {std::pair(md::rows_in_tensor::first, 0), std::pair(md::rows_in_tensor::before_last, 3),
+        std::pair(md::rows_in_tensor::last, 6)}) {
+    CAPTURE(begin);
+    from.rows = rows;
+    std::vector<double> got(6), runs, expected;
+    for (const int row : {0, 1})  // of rows 1 and 2 the columns from 1 on
+      for (const int column : {1, 2, 3}) expected.push_back(4 * (begin + row) + column);
+    md::detail::read_part(tensor, p, from, std::span(got));
+    CHECK(got == expected);
+    md::for_each_read(tensor, p, from, [&](std::int64_t first, std::int64_t n) {
+      for (std::int64_t i = 0; i < n; ++i) runs.push_back(static_cast<double>(first + i));
+    });
+    CHECK(runs == expected);
+  }
+  using order = std::vector<std::int64_t>;
+  using Catch::Matchers::Contains;
+  const auto read = [&](const order& o) {
+    from.order = o;
+    std::vector<double> got(6);
+    md::detail::read_part(tensor, p, from, std::span(got));
+  };
+  CHECK_THROWS_WITH(read({2, 0, 0}),
+                    Contains("'w' is read in an order that names each of its 3 rows once, got row 0 twice"));
+  CHECK_THROWS_WITH(read({3, 0, 1}), Contains("each of its 3 rows once, got row 3"));
+  CHECK_THROWS_WITH(read({0, -1, 1}), Contains("each of its 3 rows once, got row -1"));
+  CHECK_THROWS_WITH(read({0, 1}), Contains("in an order of its 3 rows"));
 }

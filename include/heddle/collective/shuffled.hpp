@@ -74,7 +74,7 @@ class row_shuffle {
   std::vector<std::int64_t> sizes_;
 };
 
-/// A group of ranks: any `communicator`, and others that have the two collectives that are used.
+/// A group of ranks: any `communicator`, and others with the collective that is called (`reduce_scatter_v`, `all_gather_v`) for their elements.
 template <class C>
 concept shuffling_group = requires(C& c) {
   { c.rank() } -> std::convertible_to<int>;

@@ -113,8 +113,8 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     if (owner.part_ != part || owner.cache_ != cache)
       throw config_error(
           "heddle: a stage that uses the memory of another should have its layers and the extents of its cache");
-    cached_ = owner.tokens_.address();
-    state_memory_ = owner.states_.address();
+    cached_ = from.lender != nullptr ? owner.cached_ : tokens_.address();
+    state_memory_ = from.lender != nullptr ? owner.state_memory_ : states_.address();
     if (from.lender != nullptr) {
       held_.frozen().lend_weights(owner.held_.frozen().weights());
       held_.lend_weights(backend, owner.held_.store().weights());

@@ -54,8 +54,8 @@ inline std::vector<char> possible_cuts(const step& s, std::int64_t block_rows) {
 
 /// Cuts a step that `require_step` accepts between sequences, each time as near to the end of one of `rows` as is possible: the parts are
 /// of those rows together, in order, and there are fewer where a cut is not possible. Sequences stay together where one writes a block of
-/// the cache that the other reads. Moves and copies are left out: they come before all parts. Logits of a part are those of the whole step,
-/// one part behind the other.
+/// the cache that the other reads. Moves and copies, also those of states, are left out: they come before all parts. Logits of a part are those of the
+/// whole step, one part behind the other.
 inline std::vector<step> cut_step(const step& s, std::span<const std::int64_t> rows, std::int64_t block_rows) {
   const std::vector<char> possible = detail::possible_cuts(s, block_rows);
   std::vector<step> parts;

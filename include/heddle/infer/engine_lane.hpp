@@ -70,14 +70,17 @@ class engine_lane {
     const std::lock_guard lock(mutex_);
     return busy_;
   }
-  /// Until the work is done. Errors: what it threw, once; `schedule_error` if no thread serves.
+  /// Until the work is done. Errors: what it threw, once; `schedule_error` if no thread serves, and the work is not done.
   void wait() {
     std::unique_lock lock(mutex_);
     const auto done = [&] { return !busy_; };
-    while (!changed_.wait_for(lock, timeout_, done))
-      if (!served_)
-        throw schedule_error("heddle: engine_lane: a thread should call serve within " +
-                             std::to_string(timeout_.count()) + " ms; none has");
+    while (!changed_.wait_for(lock, timeout_, done)) {
+      if (served_) continue;
+      work_ = nullptr;
+      busy_ = false;
+      throw schedule_error("heddle: engine_lane: a thread should call serve within " +
+                           std::to_string(timeout_.count()) + " ms; none has");
+    }
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
   /// Lets `serve` return after the work that is there.

@@ -47,20 +47,19 @@ class lockstep_runner {
   /// On a leader: computes a step, which other replicas join. Errors: as `model_runner::run`; a step that is refused before others hear of
   /// it is no step of theirs.
   void run(const step& s, std::span<scalar> logits) {
-    const step_limits l = limits();
-    require_step(s, l);
-    if (std::ssize(logits) != std::ssize(s.wanted) * l.vocabulary)
-      throw config_error("heddle: lockstep_runner: " + std::to_string(s.wanted.size()) + " wanted rows have " +
-                         std::to_string(std::ssize(s.wanted) * l.vocabulary) + " logits, got room for " +
-                         std::to_string(logits.size()));
+    runner_.require(s, logits.size());
     any_has_rows(true);
     runner_.run(s, logits);
     ++steps_;
   }
   /// On a leader without a step: computes one without rows, if another replica has one; else there is none, and all leaders are told so.
+  /// Errors: as `run`.
   bool rest() {
+    step none;
+    none.everywhere = capabilities::template has<window_rows>;
+    runner_.require(none, 0);
     if (!any_has_rows(false)) return false;
-    runner_.run(step{}, {});
+    runner_.run(none, {});
     ++rests_;
     return true;
   }

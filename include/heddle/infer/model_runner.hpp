@@ -131,10 +131,9 @@ class model_runner {
     return blocks;
   }
 
-  /// The bytes of a runner on this rank, before it is made. Errors: as the constructor's.
+  /// The bytes of a runner on this rank, before it is made, also of one of a `lockstep_runner`. Errors: `config_error` for a cache or rows that do not fit.
   static memory_plan plan(const config_type& config, World& world, Backend& backend, cache_extent cache,
                           std::int64_t max_rows) {
-    checked(config, world);
     const model::stage_layers part = layers_of(config, world.mesh(), world.rank());
     memory_plan p = stage_type::plan(config, world, backend, part, cache, max_rows);
     constexpr auto size = static_cast<std::int64_t>(sizeof(T));
@@ -253,7 +252,7 @@ class model_runner {
   void abandon() noexcept { state_ = state::failed; }
   /// On the leader: lets `follow` return on the other ranks. Nothing happens the second time, on other ranks and after a step that failed.
   void finish() {
-    if (!leads() || state_ != state::ready) return;
+    if (state_ != state::ready || !leads()) return;
     state_ = state::finished;
     if (control().size() == 1) return;
     message_.write_finish();

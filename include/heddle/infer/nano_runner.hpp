@@ -11,6 +11,7 @@
 #include <heddle/mesh/axis.hpp>
 #include <heddle/plan/nano_batches.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -71,9 +72,9 @@ class nano_runner {
         plan_(checked(std::move(plan), lanes().size())),
         board_(lanes().shared_with_all(owns_memory() ? std::make_shared<board>() : nullptr)),
         of_lane_(detail::world_of_lane<Lane>(world, typename World::mesh_type::tags{})),
-        runner_(config, of_lane_, backend, cache, max_rows, lender()) {
+        runner_(std::make_unique<runner_type>(config, of_lane_, backend, cache, max_rows, lender())) {
     if (owns_memory()) {
-      board_->stage = &runner_.stage();
+      board_->stage = &runner_->stage();
       lanes().barrier();
     }
     if constexpr (takes_turns) {
@@ -89,16 +90,21 @@ class nano_runner {
     try {
       finish();
     } catch (...) {  // the world has ended with an error of its own
+      state_ = state::failed;
+    }
+    if (owns_memory() && state_ != state::finished) {  // other lanes may still compute with its memory
+      runner_->abandon();
+      board_->left = std::move(runner_);
     }
     if constexpr (takes_turns) backend_->take_turns(nullptr);
   }
 
   /// The part of the model on this rank; whether its weights and cache are its own, which are to be filled.
-  stage_type& stage() noexcept { return runner_.stage(); }
-  const stage_type& stage() const noexcept { return runner_.stage(); }
+  stage_type& stage() noexcept { return runner_->stage(); }
+  const stage_type& stage() const noexcept { return runner_->stage(); }
   bool owns_memory() const { return world_->template coordinate<Lane>() == 0; }
   bool leads() const noexcept { return world_->rank() == 0; }
-  step_limits limits() const { return runner_.limits(); }
+  step_limits limits() const { return runner_->limits(); }
   const plan::nano_plan& plan() const noexcept { return plan_; }
   /// On the leader: how many parts the last step had.
   int last_parts() const noexcept { return last_parts_; }
@@ -106,15 +112,15 @@ class nano_runner {
   /// As `model_runner::run`.
   void run(const step& s, std::span<scalar> logits) {
     require_ready("run");
-    runner_.require(s, logits.size());
+    runner_->require(s, logits.size());
     std::vector<step> parts = parts_of(s);
     last_parts_ = parts.size() < 2 ? 1 : static_cast<int>(parts.size());
     state_ = state::failed;
     if (parts.size() < 2) {
       if (apart_) meet(word::together);
       apart_ = false;
-      runner_.run(s, logits);
-      streams_ = runner_.streams();
+      runner_->run(s, logits);
+      streams_ = runner_->streams();
     } else {
       run_parts(s, std::move(parts), logits);
     }
@@ -146,7 +152,7 @@ class nano_runner {
     state_ = state::finished;
     if (apart_) meet(word::together);  // whose memory goes, nobody reads
     say(word::finished);
-    runner_.finish();
+    runner_->finish();
   }
 
  private:
@@ -163,8 +169,10 @@ class nano_runner {
   // What the lanes at one place share. Parts, logits and streams are those of the leader's place.
   struct board {
     stage_type* stage = nullptr;
+    std::unique_ptr<runner_type> left{};  // the owner's, after an error
     std::unique_ptr<turns_type> turns{};
     std::vector<step> parts{};
+    std::vector<scalar> found{};  // logits of lanes that the caller's memory may not outlive
     std::vector<std::span<scalar>> logits{};
     std::vector<std::span<const scalar>> streams{};
   };
@@ -201,29 +209,31 @@ class nano_runner {
       const std::int64_t end = (2 * s.rows() * planned + plan_.rows) / (2 * plan_.rows);
       rows.push_back(end - std::exchange(before, end));
     }
-    return cut_step(s, rows, runner_.limits().block_rows);
+    return cut_step(s, rows, runner_->limits().block_rows);
   }
   void run_parts(const step& s, std::vector<step> parts, std::span<scalar> logits) {
-    if (!s.moves.empty() || !s.copies.empty()) {
+    if (!s.moves.empty() || !s.copies.empty() || !s.state_copies.empty()) {
       if (apart_) meet(word::together);
       step first;
       first.moves = s.moves;
       first.copies = s.copies;
-      runner_.run(first, {});
+      first.state_copies = s.state_copies;
+      runner_->run(first, {});
     }
     board& b = *board_;
     b.parts = std::move(parts);
     b.logits.clear();
     b.streams.assign(b.parts.size(), {});
-    std::size_t at = 0;
-    for (const step& part : b.parts) {
-      const std::size_t n = part.wanted.size() * static_cast<std::size_t>(runner_.limits().vocabulary);
-      b.logits.push_back(logits.subspan(at, n));
-      at += n;
-    }
+    const auto n = static_cast<std::size_t>(runner_->limits().vocabulary);
+    const std::size_t own = b.parts[0].wanted.size() * n;
+    b.found.resize(logits.size() - own);
+    b.logits.push_back(logits.first(own));
+    for (std::size_t k = 1, at = 0; k < b.parts.size(); at += b.logits[k++].size())
+      b.logits.push_back(std::span(b.found).subspan(at, b.parts[k].wanted.size() * n));
     meet(word::parts);
     apart_ = true;
     run_part();
+    std::ranges::copy(b.found, logits.begin() + std::ssize(b.logits[0]));
     kept_streams_.clear();
     for (const std::span<const scalar> x : b.streams) kept_streams_.insert(kept_streams_.end(), x.begin(), x.end());
     streams_ = kept_streams_;
@@ -233,8 +243,8 @@ class nano_runner {
     board& b = *board_;
     const auto k = static_cast<std::size_t>(world_->template coordinate<Lane>());
     if (k < b.parts.size()) {
-      runner_.run(b.parts[k], b.logits[k]);
-      if (b.parts[k].streams) b.streams[k] = runner_.streams();
+      runner_->run(b.parts[k], b.logits[k]);
+      if (b.parts[k].streams) b.streams[k] = runner_->streams();
     }
     lanes().barrier();  // all logits are there
   }
@@ -248,14 +258,14 @@ class nano_runner {
     meet_in_lane(w);
   }
   void meet_in_lane(word w) {
-    runner_.interrupt();
+    runner_->interrupt();
     auto number = static_cast<std::int64_t>(w);
     of_lane_.control().broadcast(std::span<std::int64_t>(&number, 1), 0);
     meet_lanes();
   }
   // Nobody at this place goes on before all have come: what one lane has written another may read.
   void meet_lanes() {
-    runner_.stage().queue().wait();
+    runner_->stage().queue().wait();
     if constexpr (takes_turns)
       if (owns_memory()) backend_->expect_turn();
     lanes().barrier();
@@ -269,7 +279,7 @@ class nano_runner {
   word follow_lanes() {
     const word w = heard(lanes());
     if (w == word::finished) {
-      runner_.finish();
+      runner_->finish();
       return w;
     }
     meet_in_lane(w);
@@ -277,7 +287,7 @@ class nano_runner {
     return w;
   }
   word follow_lane() {
-    if (runner_.follow() == followed::finished) return word::finished;
+    if (runner_->follow() == followed::finished) return word::finished;
     const word w = heard(of_lane_.control());
     meet_lanes();
     return w;
@@ -287,7 +297,7 @@ class nano_runner {
   plan::nano_plan plan_;
   std::shared_ptr<board> board_;
   world_of_lane of_lane_;
-  runner_type runner_;
+  std::unique_ptr<runner_type> runner_;
   Backend* backend_ = nullptr;
   state state_ = state::ready;
   bool apart_ = false;  // lanes may still compute parts of the last step

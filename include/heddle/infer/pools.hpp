@@ -93,11 +93,11 @@ class mover_link {
     return std::find_if(under_way_.begin(), under_way_.end(), [&](const moving& m) { return m.what.id == id; });
   }
   void carry(const row_transfer& t, std::size_t first, std::size_t n, bool last) {
+    decode_->interrupt();  // which may throw: before the lane has work that waits for `lead`
     lane_->start([this] {
       prefill_->interrupt();
       if constexpr (stops_prompts) there_->follow();
     });
-    decode_->interrupt();
     mover_->lead(std::span<const std::int64_t>(t.from).subspan(first, n),
                  std::span<const std::int64_t>(t.to).subspan(first, n), last ? t.from_state : -1,
                  last ? t.to_state : -1);

@@ -17,7 +17,7 @@
 namespace heddle::inline v0::infer {
 
 namespace detail {
-/// A placement for a model. Errors: `config_error` for one of other ranks, or of another vocabulary.
+/// A placement for a model. Errors: `config_error` for one of other ranks, of another vocabulary, or that names a rank that it has not.
 inline plan::expert_placement checked_placement(plan::expert_placement p, int ranks, std::int64_t vocabulary) {
   using heddle::detail::text_of;
   if (p.ranks != ranks || ranks < 1)
@@ -29,6 +29,12 @@ inline plan::expert_placement checked_placement(plan::expert_placement p, int ra
   if (p.confidence.size() != p.rank_of_token.size())
     throw config_error(text_of({"heddle: a placement of experts has a confidence for each of ", vocabulary,
                                 " tokens, got ", p.confidence.size()}));
+  if (const auto wrong =
+          std::find_if(p.rank_of_token.begin(), p.rank_of_token.end(),
+                       [&](int r) { return r != plan::expert_placement::unseen && (r < 0 || r >= ranks); });
+      wrong != p.rank_of_token.end())
+    throw config_error(text_of({"heddle: a placement of experts on ", ranks, " ranks names rank ", *wrong,
+                                " for token ", wrong - p.rank_of_token.begin()}));
   return p;
 }
 inline std::size_t token_of_placement(const plan::expert_placement& p, std::int32_t token) {

@@ -98,7 +98,7 @@ inline std::pair<held_runs, held_runs> matrix_runs(const parameter& p) {
 }
 
 // f(first element in the tensor, first in the rank's part, elements) for the runs of a part whose rows have another order in the tensor.
-// Errors: `config_error` for an order of other rows, or of a transposed tensor.
+// Errors: `config_error` for an order that does not name each row once, or of a transposed tensor.
 template <class F>
 void for_each_ordered_run(const parameter& p, const source_name& from, F&& f) {
   if (from.order.empty()) return for_each_run(p, f);
@@ -108,6 +108,12 @@ void for_each_ordered_run(const parameter& p, const source_name& from, F&& f) {
                        " rows from a tensor that is not transposed, got an order of " +
                        std::to_string(from.order.size()) +
                        (from.how == stored_as::transposed ? " and a transposed one" : ""));
+  std::vector<char> named(static_cast<std::size_t>(rows), 0);
+  for (const std::int64_t row : from.order)
+    if (row < 0 || row >= rows || named[static_cast<std::size_t>(row)]++ != 0)
+      throw config_error("heddle: the parameter '" + p.name + "' is read in an order that names each of its " +
+                         std::to_string(rows) + " rows once, got row " + std::to_string(row) +
+                         (row < 0 || row >= rows ? "" : " twice"));
   const std::int64_t width = p.global_count() / rows;
   for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
     for (std::int64_t done = 0; done < length;) {
@@ -149,13 +155,14 @@ void add_names(const Layer& layer, std::string at, std::vector<std::string>& nam
 }  // namespace detail
 
 /// f(first, count) for the runs of elements that `read_parameters` reads of a tensor for a parameter, in the order in which it does.
-/// Errors: `layout_error` if the tensor has another shape than the parameter.
+/// Errors: `layout_error` if the tensor has another shape than the parameter; `config_error` for an order that does not name each of its rows once.
 template <class Tensor, class F>
 void for_each_read(const Tensor& tensor, const parameter& p, const source_name& from, F&& f) {
   const std::int64_t start = detail::first_element_of(tensor, p, from.how, from.rows);
   if (p.count == 0) return;
-  if (from.how == stored_as::is)
-    return for_each_run(p, [&](std::int64_t global, std::int64_t, std::int64_t length) { f(start + global, length); });
+  if (from.how == stored_as::is || !from.order.empty())
+    return detail::for_each_ordered_run(
+        p, from, [&](std::int64_t global, std::int64_t, std::int64_t length) { f(start + global, length); });
   const auto [rows, columns] = detail::matrix_runs(p);
   heddle::v0::detail::for_each_transposed_tile(
       p.shape[0], std::span(rows.runs), std::span(columns.runs),
@@ -202,7 +209,7 @@ struct same_names {
 /// whole of a split tensor is never in memory. A parameter with a `*` in its name is read from a tensor for each index of its first
 /// dimension that the rank holds, and `name_of` is called with their names. Where the weights are not in the host's memory they go there parameter
 /// by parameter.
-/// Errors: `layout_error` if a tensor has another shape than the parameter; what the source throws, as for a name that
+/// Errors: `layout_error` if a tensor has another shape than the parameter; `config_error` for an order that does not name each row once; what the source throws, as for a name that
 /// it does not have.
 template <class Stage, class Source, class NameOf = same_names>
   requires tensor_source<Source, typename Stage::scalar>

@@ -40,7 +40,8 @@ struct call {
   std::int64_t elements = 0;
   int peer = -1;  ///< within the group
   int tag = 0;
-  int rank = 0;  ///< of the caller, within the group
+  int rank = 0;   ///< of the caller, within the group
+  int ranks = 1;  ///< of the group
 };
 
 // One lock for a whole world: whoever waits, waits for a change of anything.
@@ -347,7 +348,7 @@ class communicator {
   }
   void note(const char* what, std::size_t elements, int peer = -1, int tag = 0) {
     all_->calls[index(members_[index(rank_)])].push_back(
-        {group_.get(), what, static_cast<std::int64_t>(elements), peer, tag, rank_});
+        {group_.get(), what, static_cast<std::int64_t>(elements), peer, tag, rank_, static_cast<int>(members_.size())});
   }
   void check(bool agreed) { mismatch_ = mismatch_ || !agreed; }
   void publish(const void* p) {

@@ -95,14 +95,13 @@ struct attention_backward : attention_named<true> {
   static void check(const auto& dout, const auto& q, const auto& k, const auto& v, const auto& out, const auto& lse,
                     const auto& seen, auto scale, const auto& dq, const auto& dk, const auto& dv,
                     const key_pages& where) {
-    using detail::check_same_heads, detail::sizes_of;
-    detail::check_attention(name, sizes_of(q), sizes_of(k), sizes_of(v), seen.size(), scale,
-                            sizeof(scale) == sizeof(float), sizes_of(out), lse.size(), where);
-    detail::check_lies_by_row(name, sizes_of(k), sizes_of(v));
-    check_same_heads(name, "dout", sizes_of(out), sizes_of(dout));
-    check_same_heads(name, "dq", sizes_of(q), sizes_of(dq));
-    check_same_heads(name, "dk", sizes_of(k), sizes_of(dk));
-    check_same_heads(name, "dv", sizes_of(v), sizes_of(dv));
+    detail::check_attention(name, detail::sizes_of(q), detail::sizes_of(k), detail::sizes_of(v), seen.size(), scale,
+                            sizeof(scale) == sizeof(float), detail::sizes_of(out), lse.size(), where);
+    detail::check_lies_by_row(name, detail::sizes_of(k), detail::sizes_of(v));
+    detail::check_same_heads(name, "dout", detail::sizes_of(out), detail::sizes_of(dout));
+    detail::check_same_heads(name, "dq", detail::sizes_of(q), detail::sizes_of(dq));
+    detail::check_same_heads(name, "dk", detail::sizes_of(k), detail::sizes_of(dk));
+    detail::check_same_heads(name, "dv", detail::sizes_of(v), detail::sizes_of(dv));
   }
   static void check_values(const auto&, const auto& q, const auto& k, const auto&, const auto&, const auto&,
                            std::span<const attention_slice> seen, auto, const auto&, const auto&, const auto&,
