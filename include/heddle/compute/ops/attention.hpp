@@ -92,9 +92,11 @@ struct attention_backward : attention_named<true> {
                           out_heads<keys, key_heads, columns>, out_heads<keys, key_heads, value_columns>, pages>;
   /// The four products that a backward needs, not the scores that kernels compute again.
   static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) { return 2 * attention::flops(n, pairs); }
-  static void check(const auto& dout, const auto& q, const auto& k, const auto& v, const auto& out, const auto& lse,
-                    const auto& seen, auto scale, const auto& dq, const auto& dk, const auto& dv,
-                    const key_pages& where) {
+  // Named types: nvcc 13.0 ends with an internal error at eleven placeholders.
+  template <class Dout, class Q, class K, class V, class Out, class Lse, class Seen, class Scale, class Dq, class Dk,
+            class Dv>
+  static void check(const Dout& dout, const Q& q, const K& k, const V& v, const Out& out, const Lse& lse,
+                    const Seen& seen, Scale scale, const Dq& dq, const Dk& dk, const Dv& dv, const key_pages& where) {
     detail::check_attention(name, detail::sizes_of(q), detail::sizes_of(k), detail::sizes_of(v), seen.size(), scale,
                             sizeof(scale) == sizeof(float), detail::sizes_of(out), lse.size(), where);
     detail::check_lies_by_row(name, detail::sizes_of(k), detail::sizes_of(v));
@@ -103,8 +105,9 @@ struct attention_backward : attention_named<true> {
     detail::check_same_heads(name, "dk", detail::sizes_of(k), detail::sizes_of(dk));
     detail::check_same_heads(name, "dv", detail::sizes_of(v), detail::sizes_of(dv));
   }
-  static void check_values(const auto&, const auto& q, const auto& k, const auto&, const auto&, const auto&,
-                           std::span<const attention_slice> seen, auto, const auto&, const auto&, const auto&,
+  template <class Dout, class Q, class K, class V, class Out, class Lse, class Scale, class Dq, class Dk, class Dv>
+  static void check_values(const Dout&, const Q& q, const K& k, const V&, const Out&, const Lse&,
+                           std::span<const attention_slice> seen, Scale, const Dq&, const Dk&, const Dv&,
                            const key_pages& where) {
     detail::check_seen(name, q.rows, k.rows, seen, where);
   }
