@@ -720,10 +720,16 @@ auto few_queries(std::int64_t heads, std::int64_t kv_heads, std::int64_t width, 
   t.note("attention of few queries", out), t.note("lse", lse);
   return t.results;
 }
+// The host, named so that nothing is instantiated before B is known: nvcc 13.0 fails on packs of what is.
+template <class B>
+struct host_beside {
+  using type = co::host<>;
+};
+
 /// The same on B and on the host. `missing`: keys that one query sees beyond what was said.
 template <class B, class T>
 void compare_few_queries_with_host(double tolerance) {
-  using host = co::host<>;
+  using host = typename host_beside<B>::type;
   struct sizes {
     std::int64_t heads, kv_heads, width, out_width, missing = 0;
     bool odd_numbers = false;
@@ -822,7 +828,7 @@ auto stochastic_rounding(std::int64_t n) {
 /// The facets that few layers need, on B against the host's backend: experts, images, stochastic rounding.
 template <class B, class T>
 void compare_experts_and_rows_with_host(double tolerance) {
-  using host = co::host<>;
+  using host = typename host_beside<B>::type;
   for (const auto& [tokens, count, k, width] : std::vector<std::array<std::int64_t, 4>>{
            {0, 4, 2, 3}, {1, 2, 1, 1}, {5, 3, 3, 4}, {13, 8, 2, 7}, {70, 5, 2, 64}, {3, 200, 6, 2}}) {
     CAPTURE(tokens, count, k, width);
@@ -856,7 +862,7 @@ template <class B, class T>
 void compare_with_host(double tolerance, double of_products,
                        const std::vector<std::pair<std::int64_t, std::int64_t>>& sizes_of_products = trial_sizes,
                        const std::vector<std::int64_t>& sequences = {0, 1, 6, 37}) {
-  using host = co::host<>;
+  using host = typename host_beside<B>::type;
   for (const auto& [rows, columns] : trial_sizes) {
     CAPTURE(rows, columns);
     check(elementwise<B, T>(rows, columns), elementwise<host, T>(rows, columns), tolerance, columns >= 12 ? 26 : 22);
@@ -879,7 +885,7 @@ void compare_with_host(double tolerance, double of_products,
 /// by one unit in the last place.
 template <class B>
 void compare_halves_with_host() {
-  using host = co::host<>;
+  using host = typename host_beside<B>::type;
   for (const auto& [rows, columns] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {4, 0}, {1, 1}, {7, 13}, {33, 100}}) {
     CAPTURE(rows, columns);
@@ -918,16 +924,11 @@ void compare_grouped_products_of_bf16() {
   for (const auto& [from, to] : std::vector<std::pair<std::int64_t, std::int64_t>>{{8, 64}, {72, 8}, {136, 200}}) {
     CAPTURE(from, to);
     const auto got = grouped_products<B, hd::bf16>(from, to);
-    check(got, grouped_products<co::host<>, hd::bf16>(from, to), 0x1p-7, 6);
-    check(got, grouped_products<co::host<>, double>(from, to), 0x1p-7, 6);
+    check(got, grouped_products<typename host_beside<B>::type, hd::bf16>(from, to), 0x1p-7, 6);
+    check(got, grouped_products<typename host_beside<B>::type, double>(from, to), 0x1p-7, 6);
   }
 }
 
-// The host, named so that nothing is instantiated before B is known: nvcc 13.0 fails on packs of what is.
-template <class B>
-struct host_beside {
-  using type = co::host<>;
-};
 /// The facets of models in bf16 on B: to the host's, but for the order of sums; and to those of double of the same numbers, but for
 /// some units in the last place of bf16, 2^-8 each.
 template <class B>
@@ -964,14 +965,15 @@ void compare_ends_with_host(double tolerance) {
   for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{
            {0, 5}, {4, 0}, {1, 1}, {7, 13}, {8, 16}, {33, 100}, {64, 72}}) {
     CAPTURE(rows, columns);
-    check(products_with_ends<B, T>(rows, columns), products_with_ends<co::host<>, T>(rows, columns), tolerance, 12);
+    check(products_with_ends<B, T>(rows, columns), products_with_ends<typename host_beside<B>::type, T>(rows, columns),
+          tolerance, 12);
   }
 }
 
 /// The cross-entropy in chunks of words on B against that of all words on the host.
 template <class B, class T>
 void compare_chunks_with_host(double tolerance) {
-  using host = co::host<>;
+  using host = typename host_beside<B>::type;
   for (const auto& [rows, columns, chunk] : std::vector<std::array<std::int64_t, 3>>{
            {0, 5, 1}, {3, 0, 1}, {1, 1, 1}, {7, 13, 1}, {7, 13, 5}, {6, 64, 64}, {33, 100, 32}, {2, 700, 1000}}) {
     CAPTURE(rows, columns, chunk);
@@ -984,7 +986,7 @@ void compare_chunks_with_host(double tolerance) {
 /// Masks, pages, and numbers that are not finite, on B against the host's backend.
 template <class B>
 void compare_corners_with_host() {
-  using host = co::host<>;
+  using host = typename host_beside<B>::type;
   for (const auto& pages : trial_pages) {
     CAPTURE(pages);
     check(sliced_attention<B>(pages), sliced_attention<host>(pages), 1e-10, 5);

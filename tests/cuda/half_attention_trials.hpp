@@ -71,12 +71,13 @@ inline double scale_of(const problem& p) {
   return static_cast<double>(1.0f / std::sqrt(static_cast<float>(p.head_dim)));
 }
 
-/// The host's attention in double.
-inline void expected_forward(const problem& p, const operands& x, outcome& y) {
+/// The host's attention in double. A template, since nvcc 13.0 fails on packs of what is instantiated at once.
+template <class Host = co::host<>>
+void expected_forward(const problem& p, const operands& x, outcome& y) {
   const auto heads = [](auto& of, std::int64_t rows, std::int64_t count, std::int64_t dim) {
     return co::head_rows<std::remove_pointer_t<decltype(of.data())>>{of.data(), rows, count, dim, count * dim};
   };
-  co::host<> backend(1);
+  Host backend(1);
   const co::key_pages pages{p.pages, p.page_rows};
   y.out.assign(x.dout.size(), 0), y.lse.assign(static_cast<std::size_t>(p.heads * p.queries), 0);
   co::run<co::ops::attention>(backend, heads(x.q, p.queries, p.heads, p.head_dim),
@@ -85,11 +86,12 @@ inline void expected_forward(const problem& p, const operands& x, outcome& y) {
                               heads(y.out, p.queries, p.heads, p.values()), std::span(y.lse), pages);
 }
 /// The gradients, from an output and a log-sum-exp that are given.
-inline void expected_backward(const problem& p, const operands& x, outcome& y) {
+template <class Host = co::host<>>
+void expected_backward(const problem& p, const operands& x, outcome& y) {
   const auto heads = [](auto& of, std::int64_t rows, std::int64_t count, std::int64_t dim) {
     return co::head_rows<std::remove_pointer_t<decltype(of.data())>>{of.data(), rows, count, dim, count * dim};
   };
-  co::host<> backend(1);
+  Host backend(1);
   const co::key_pages pages{p.pages, p.page_rows};
   y.dq.assign(x.q.size(), 0), y.dk.assign(x.k.size(), 0), y.dv.assign(x.v.size(), 0);
   const numbers &out = y.out, &lse = y.lse;
