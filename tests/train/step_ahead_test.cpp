@@ -196,7 +196,8 @@ TEST_CASE("what needs finished weights says so; every step is reported once", "[
     refused([&] { trainer.compute_gradients(data.set()); });
     refused([&] { trainer.apply_gradients({}); });
     // Two branches along pp, as far as the exchange can tell.
-    tr::branch_exchange<hd::pp, std::remove_reference_t<decltype(world)>> exchange(world, {.keep = 0.9}, {});
+    tr::branch_exchange<hd::pp, std::remove_reference_t<decltype(world)>, hd::buffer<double>> exchange(
+        world, {.keep = 0.9}, {});
     refused([&] { exchange(trainer); });
     refused([&] { exchange.merge(trainer); });
     refused([&] { exchange.barrier(trainer, data.set()); });

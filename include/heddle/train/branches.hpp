@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -78,16 +79,24 @@ auto kept_weights(Stage& stage, Optimizer& optimizer) {
   else
     return optimizer.owned(optimizer.weights_of(stage));
 }
+// Memory for such a row.
+template <class Trainer, class Optimizer = typename type_of_bucket<typename Trainer::optimizer_type>::type>
+using kept_buffer = buffer<heddle::v0::detail::element_of<decltype(kept_weights(
+                               std::declval<typename Trainer::stage_type&>(), std::declval<Optimizer&>()))>,
+                           typename Trainer::space>;
 
 }  // namespace detail
 
 /// Draws the weights of branches together over `Axis`, an axis of the ranks that the trainers do not have: after an exchange the weights
 /// of each are mean + (2d - 1)(W - mean), all branches at once, of the weights before. Made by `branches<Axis>`.
-/// Sent: one all-reduce of the part that a rank's optimizer owns. Memory: that of the largest bucket once, of all with `adaptive`.
-/// Moments are not exchanged, nor is what is frozen.
+/// Sent: one all-reduce of the part that a rank's optimizer owns. Memory: that of the largest bucket once, of all with `adaptive`;
+/// it is kept from one exchange to the next, and copies of an exchange share it. Moments are not exchanged, nor is what is frozen.
 /// Source: PBaSR, arXiv:2407.14880; for more than two branches elastic averaging (arXiv:1412.6651).
-template <class Axis, class World>
+template <class Axis, class World, class Buffer>
 class branch_exchange {
+  using T = typename Buffer::element_type;
+  using space = typename Buffer::space;
+
  public:
   branch_exchange(World& world, branch_options options, std::vector<std::int64_t> tensors)
       : world_(&world), options_(options), tensors_(std::move(tensors)) {}
@@ -97,9 +106,9 @@ class branch_exchange {
   void operator()(Trainer& trainer) {
     if (options_.keep == 1) return;
     if (!options_.adaptive) return mix(trainer, 2 * options_.keep - 1);
-    auto sums = sums_of(trainer);
+    const auto sums = sums_of(trainer);
     const double keep = options_.keep + (1 - options_.keep) * cosine(trainer, sums);
-    last_keep_ = keep;
+    last_->keep = keep;
     std::size_t at = 0;
     trainer.change_weights([&](auto row) { draw(trainer, row, sums[at++], 2 * keep - 1); });
   }
@@ -120,72 +129,76 @@ class branch_exchange {
   branch_losses barrier(Trainer& trainer, const Data& data) {
     branch_losses losses;
     losses.own = of_branches(trainer.validate(data));
-    auto before = rows_of(trainer);
+    std::vector<Buffer> before;
+    each_kept(trainer, [&](auto&, auto&, auto kept) {
+      before.emplace_back(queue_of(trainer), static_cast<std::int64_t>(kept.size()), "weights of a branch");
+      queue_of(trainer).copy(kept, before.back());
+    });
     mix(trainer, 0);
     losses.at_mean = of_branches(trainer.validate(data));
     std::size_t at = 0;
     trainer.change_weights([&](auto row) { queue_of(trainer).copy(before[at++], row); });
     return losses;
   }
-  /// The `d` of the last exchange.
-  double keep() const noexcept { return last_keep_; }
+  /// The `d` of the last exchange, of this or of a copy.
+  double keep() const noexcept { return last_->keep; }
 
  private:
-  template <class Trainer>
-  using kept_type = std::remove_cvref_t<decltype(std::declval<Trainer&>().optimizer_state(0))>;
+  struct last {
+    double keep = 1;
+    std::vector<Buffer> memory{};
+  };
 
   auto& group() { return world_->template along<Axis>(); }
   template <class Trainer>
   static auto& queue_of(Trainer& trainer) {
     return compute::queue_of(trainer.backend());
   }
-  // The kept rows of all buckets, copied.
-  template <class Trainer>
-  static auto rows_of(Trainer& trainer) {
-    using optimizer = typename detail::type_of_bucket<kept_type<Trainer>>::type;
-    using T = std::conditional_t<optimizer::keeps_masters, typename optimizer::master_type, typename Trainer::scalar>;
-    std::vector<buffer<T, typename Trainer::space>> rows;
+  // f(stage, optimizer, kept row) for each bucket.
+  template <class Trainer, class F>
+  static void each_kept(Trainer& trainer, F&& f) {
     for (int k = 0; k < trainer.stages(); ++k)
-      detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& of, auto) {
-        const auto kept = detail::kept_weights(stage, of);
-        rows.emplace_back(queue_of(trainer), static_cast<std::int64_t>(kept.size()), "weights of a branch");
-        queue_of(trainer).copy(kept, rows.back());
-      });
-    return rows;
+      detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k),
+                              [&](auto& stage, auto& of, auto) { f(stage, of, detail::kept_weights(stage, of)); });
+  }
+  // The sum of a row over the branches, in memory number `k`.
+  template <class Trainer, class Row>
+  row_view<T, space> sum_of(Trainer& trainer, std::size_t k, const Row& row) {
+    std::vector<Buffer>& memory = last_->memory;
+    if (memory.size() <= k) memory.resize(k + 1);
+    const auto size = static_cast<std::int64_t>(row.size());
+    if (static_cast<std::int64_t>(memory[k].size()) < size)
+      memory[k] = Buffer(queue_of(trainer), size, "weights of branches");
+    const auto sum = heddle::v0::detail::row_at<space>(memory[k].address(), size);
+    queue_of(trainer).copy(row, sum);
+    heddle::v0::all_reduce(queue_of(trainer), group(), sum, plus{});
+    return sum;
   }
   template <class Trainer>
-  auto sums_of(Trainer& trainer) {
-    auto sums = rows_of(trainer);
-    for (auto& sum : sums) heddle::v0::all_reduce(queue_of(trainer), group(), sum, plus{});
+  std::vector<row_view<T, space>> sums_of(Trainer& trainer) {
+    std::vector<row_view<T, space>> sums;
+    each_kept(trainer, [&](auto&, auto&, auto kept) { sums.push_back(sum_of(trainer, sums.size(), kept)); });
     return sums;
   }
   template <class Trainer>
   void mix(Trainer& trainer, double rho) {
-    last_keep_ = (1 + rho) / 2;
-    trainer.change_weights([&](auto row) {
-      using T = heddle::v0::detail::element_of<decltype(row)>;
-      buffer<T, typename Trainer::space> sum(queue_of(trainer), static_cast<std::int64_t>(row.size()),
-                                             "weights of branches");
-      queue_of(trainer).copy(row, sum);
-      heddle::v0::all_reduce(queue_of(trainer), group(), sum, plus{});
-      draw(trainer, row, sum, rho);
-    });
+    trainer.change_weights([&](auto row) { draw(trainer, row, sum_of(trainer, 0, row), rho); });
+    last_->keep = (1 + rho) / 2;
   }
   // row = mean + rho (row - mean), of the sum over branches, which is used up.
-  template <class Trainer, class Row, class Sum>
-  void draw(Trainer& trainer, const Row& row, Sum& sum, double rho) {
-    using T = heddle::v0::detail::element_of<Row>;
-    using space = typename Trainer::space;
+  template <class Trainer, class Row>
+  void draw(Trainer& trainer, const Row& row, const row_view<T, space>& sum, double rho) {
     const T each = T(1) / static_cast<T>(group().size()), r = static_cast<T>(rho);
     if constexpr (std::is_same_v<space, host_memory>) {
-      const T* s = sum.address();
+      const T* const s = sum.data();
+      T* const w = row.data();
       for (std::size_t i = 0; i < row.size(); ++i) {
         const T mean = s[i] * each;
-        row[i] = rho == 0 ? mean : mean + r * (row[i] - mean);
+        w[i] = rho == 0 ? mean : mean + r * (w[i] - mean);
       }
     } else {
       auto& backend = trainer.backend();
-      const auto mean = sum.view();
+      const row_view<T, space> mean = sum;
       const row_view<const T, space> read_mean(mean), read_row(row);
       compute::run<compute::ops::scale>(backend, mean, rho == 0 ? each : -each);
       if (rho == 0) return queue_of(trainer).copy(mean, row);
@@ -197,37 +210,32 @@ class branch_exchange {
   }
   template <class Trainer, class Row>
   static void scale(Trainer& trainer, const Row& row, double factor) {
-    using T = heddle::v0::detail::element_of<Row>;
-    if constexpr (std::is_same_v<typename Trainer::space, host_memory>)
+    if constexpr (std::is_same_v<space, host_memory>)
       for (T& w : row) w *= static_cast<T>(factor);
     else
       compute::run<compute::ops::scale>(trainer.backend(), row, static_cast<T>(factor));
   }
   // The mean over tensors of the cosine between the two branches: the same bits on all ranks.
-  template <class Trainer, class Sums>
-  double cosine(Trainer& trainer, Sums& sums) {
+  template <class Trainer>
+  double cosine(Trainer& trainer, const std::vector<row_view<T, space>>& sums) {
     std::vector<double> all(3 * tensors_.size());
     const std::size_t branch = static_cast<std::size_t>(group().rank());
     std::size_t at = 0;
-    for (int k = 0; k < trainer.stages(); ++k)
-      detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& of, auto) {
-        const auto own = detail::read_of_stage(stage, detail::kept_weights(stage, of));
-        auto& all_of = sums[at++];
-        const auto sum = detail::read_of_stage(stage, heddle::v0::detail::row_at<typename Trainer::space>(
-                                                          all_of.address(), static_cast<std::int64_t>(all_of.size())));
-        for (const detail::saved_parameter& p : detail::saved_parameters(stage)) {
-          const detail::kept_part part = detail::part_in(p.offset, p.count, of.owned_begin(), own.elements().size());
-          double both = 0, mine = 0;
-          for (std::size_t i = part.at; i < part.at + part.count; ++i) {
-            const auto w = static_cast<double>(own.elements()[i]);
-            both += w * (static_cast<double>(sum.elements()[i]) - w);
-            mine += w * w;
-          }
-          double* slot = &all[3 * place_of(p.name)];
-          slot[0] += both / 2;
-          slot[1 + branch] += mine;
+    each_kept(trainer, [&](auto& stage, auto& of, auto kept) {
+      const auto own = detail::read_of_stage(stage, kept), sum = detail::read_of_stage(stage, sums[at++]);
+      for (const detail::saved_parameter& p : detail::saved_parameters(stage)) {
+        const detail::kept_part part = detail::part_in(p.offset, p.count, of.owned_begin(), own.elements().size());
+        double both = 0, mine = 0;
+        for (std::size_t i = part.at; i < part.at + part.count; ++i) {
+          const auto w = static_cast<double>(own.elements()[i]);
+          both += w * (static_cast<double>(sum.elements()[i]) - w);
+          mine += w * w;
         }
-      });
+        double* slot = &all[3 * place_of(p.name)];
+        slot[0] += both / 2;
+        slot[1 + branch] += mine;
+      }
+    });
     world_->control().all_reduce(std::span<double>(all), plus{});
     return detail::mean_cosine(all);
   }
@@ -245,7 +253,7 @@ class branch_exchange {
   World* world_;
   branch_options options_;
   std::vector<std::int64_t> tensors_;  // words of all names, in order; with `adaptive`
-  double last_keep_ = 1;
+  std::shared_ptr<last> last_ = std::make_shared<last>();
 };
 
 /// Trainers on the ranks of `world.sub<...>()` of all axes but `Axis` are branches: each trains on data of its own, and no gradient crosses.
@@ -258,7 +266,8 @@ class branch_exchange {
 /// ```
 /// Errors: `config_error` for options that are out of range, ranks that are no branches of a trainer's, other parameters.
 template <class Axis, class Trainer, class World>
-branch_exchange<Axis, World> branches(Trainer& trainer, World& world, branch_options options = {}) {
+branch_exchange<Axis, World, detail::kept_buffer<Trainer>> branches(Trainer& trainer, World& world,
+                                                                    branch_options options = {}) {
   constexpr bool known = World::mesh_type::template has<Axis>, apart = !Trainer::mesh_type::template has<Axis>;
   using optimizer = typename detail::type_of_bucket<typename Trainer::optimizer_type>::type;
   constexpr bool exact = optimizer::keeps_masters || sizeof(typename optimizer::weight_type) > 2;
