@@ -37,13 +37,13 @@ cost cost_of(int times, const Work& work) {
   return {static_cast<double>(hd::now_ns() - began) / times,
           static_cast<double>(std::clock() - before) * (1e9 / CLOCKS_PER_SEC) / times};
 }
-// The median, as others want the processors, too.
-cost median(std::vector<cost> all) {
-  const auto middle = [&](double cost::* of) {
+// Of a part of all; where others want the processors, too, the lower quarter is of rounds that had them.
+cost part_of(std::vector<cost> all, double part) {
+  const auto at = [&](double cost::* of) {
     std::sort(all.begin(), all.end(), [&](const cost& a, const cost& b) { return a.*of < b.*of; });
-    return all[all.size() / 2].*of;
+    return all[static_cast<std::size_t>(part * static_cast<double>(all.size()))].*of;
   };
-  return {middle(&cost::clock), middle(&cost::processor)};
+  return {at(&cost::clock), at(&cost::processor)};
 }
 
 void print_events(int rounds) {
@@ -73,19 +73,19 @@ void print_events(int rounds) {
     if (round == 0) continue;  // memory is touched
     readings.push_back(two), with_times.push_back(by_times), with_recorder.push_back(by_recorder);
   }
-  const cost two = median(readings);
+  const cost two = part_of(readings, 0.5);
   std::printf("two clock readings: %.1f ns\n", two.clock);
   const auto line = [&](const char* name, const cost& c) {
     std::printf("an event for %-24s %7.1f ns: %.2f x (processor %.2f x)\n", name, c.clock, c.clock / two.clock,
                 c.processor / two.processor);
   };
-  line("observe::step_times:", median(with_times));
-  line("observe::recorder:", median(with_recorder));
+  line("observe::step_times:", part_of(with_times, 0.5));
+  line("observe::recorder:", part_of(with_recorder, 0.5));
   std::fflush(stdout);
 }
 
 void print_flights(int ranks, int rounds, const std::string& folder) {
-  constexpr int calls = 20'000;
+  constexpr int calls = 500;
   std::vector<cost> off, on;
   const auto once = [&](bool flight) {
     cost mine;
@@ -100,16 +100,19 @@ void print_flights(int ranks, int rounds, const std::string& folder) {
     });
     return mine;
   };
-  for (int round = 0; round < rounds; ++round) {
+  const std::int64_t end = hd::now_ns() + 5'000'000'000;  // where others have the processors fewer rounds do
+  for (int round = 0; round < rounds && (round < 5 || hd::now_ns() < end); ++round) {
     off.push_back(once(false));
     on.push_back(once(true));
   }
-  const cost without = median(off), with = median(on);
+  const cost low = part_of(off, 0.25), low_on = part_of(on, 0.25), half = part_of(off, 0.5), half_on = part_of(on, 0.5);
   std::printf(
-      "all_reduce of 8 bytes, %d ranks: %6.0f ns (processors %6.0f), with the flight recorder %6.0f (%6.0f): %.2f x "
-      "(%.2f x)\n",
-      ranks, without.clock, without.processor, with.clock, with.processor, with.clock / without.clock,
-      with.processor / without.processor);
+      "all_reduce of 8 bytes, ranks: %d, rounds: %d; with the flight recorder / without, ns: lower quarter %.0f / "
+      "%.0f: %.2f x "
+      "(processors %.2f x); median %.0f / %.0f: %.2f x (%.2f x)\n",
+      ranks, static_cast<int>(off.size()), low_on.clock, low.clock, low_on.clock / low.clock,
+      low_on.processor / low.processor, half_on.clock, half.clock, half_on.clock / half.clock,
+      half_on.processor / half.processor);
   std::fflush(stdout);
 }
 
@@ -124,6 +127,6 @@ int main(int argc, char** argv) {
   print_events(rounds);
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("heddle-observe-bench-" + std::to_string(::getpid()));
-  for (const int ranks : {1, 2, 4}) print_flights(ranks, rounds, folder.string());
+  for (const int ranks : {1, 2, 4}) print_flights(ranks, 10 * rounds, folder.string());
   std::filesystem::remove_all(folder);
 }

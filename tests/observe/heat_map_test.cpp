@@ -211,6 +211,24 @@ TEST_CASE("stages that sleep: the one that is stretched is named with the step",
   CHECK(svg.find("rank 3 computes") != std::string::npos);
 }
 
+TEST_CASE("a heat map that some ranks do not ask for is an error that names both calls", "[observe][heat_map]") {
+  using Catch::Matchers::Contains;
+  observe::step_times times(3);
+  const auto run = [&](auto&& other) {
+    hd::launch<hd::threads, hd::mesh<hd::axis<dp, 3>>>([&](auto& world) {
+      if (world.rank() == 1) return other(world);
+      const observe::heat_map map(times, world.control());
+      world.control().barrier();
+    });
+  };
+  CHECK_THROWS_WITH(run([](auto& world) { world.control().barrier(); }),
+                    Contains("ranks disagree about call 1 on communicator (control): rank 1 entered barrier; rank ") &&
+                        Contains(" entered all_reduce of 1 ") && Contains(" with minimum"));
+  CHECK_THROWS_WITH(run([](auto&) {}), Contains(" waits in all_reduce of 1 ") &&
+                                           Contains(" with minimum, call 1 on communicator (control) for rank 1, whose "
+                                                    "body has returned"));
+}
+
 TEST_CASE("times that do not fit are refused", "[observe][heat_map]") {
   using Catch::Matchers::Contains;
   CHECK_THROWS_WITH(observe::step_times(0), Contains("at least one rank, got 0"));

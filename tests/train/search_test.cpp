@@ -9,12 +9,15 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <ctime>
 #include <limits>
 #include <map>
 #include <set>
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include <sys/resource.h>
 
 namespace hd = heddle;
 namespace tr = heddle::train;
@@ -257,6 +260,27 @@ TEST_CASE("equal stages take the time of the formula, and more memory is never s
     last = found.best.front().seconds;
   }
   CHECK(last < 10);
+}
+
+TEST_CASE("1,024 devices and 80 layers are searched in 10 s of a processor and 1 GB", "[train][search][slow]") {
+  const auto peak = [] {
+    rusage use{};
+    ::getrusage(RUSAGE_SELF, &use);
+    return use.ru_maxrss * 1024;
+  };
+  const auto before = peak();
+  tr::search_space space{.ranks = 1024, .layers = 80, .batch = 2048, .device_bytes = 80'000'000'000};
+  space.schedules = {"1f1b", "interleaved:2", "zb-h1", "zb-v"};
+  space.zero = {0, 1, 2, 3};
+  const std::clock_t began = std::clock();
+  const auto found = tr::search(space, [](const tr::search_point& p) { return transformer(p, 64); });
+  const double seconds = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
+  INFO(found.candidates << " candidates, " << seconds << " s, " << (peak() - before) / 1'000'000 << " MB");
+  CHECK(found.candidates > 2000);
+  REQUIRE(!found.best.empty());
+  CHECK(found.best.front().bytes <= space.device_bytes);
+  CHECK(seconds < 10);
+  CHECK(peak() - before < 1'000'000'000);
 }
 
 TEST_CASE("every refusal has its reason", "[train][search]") {

@@ -222,11 +222,11 @@ def kept(b, address, window):
     equal(b.value("document.getElementById('system').value"), "Be brief.")
 
 
-def main(program, chromium):
+def main(program, browser):
     """Each of these at both widths, light and dark. Pictures go to the folder that HEDDLE_PICTURES names, if there is one."""
     pictures = os.environ.get("HEDDLE_PICTURES")
     with served(program) as address, tempfile.TemporaryDirectory() as profile:
-        b = Browser(chromium, profile)
+        b = Browser(browser, profile)
         try:
             b.call("Page.enable")
             b.call("Page.addScriptToEvaluateOnNewDocument", source=FETCH)
@@ -246,15 +246,19 @@ def main(program, chromium):
                 kept(b, address, window)
                 equal(b.value("failed"), [])
             equal(b.value("document.querySelector('link[rel=icon]').href.startsWith('data:')"), True)
-            print(f"{chromium}: refused, answered with {len(text)} characters, followed, kept and cleared at both widths, light and dark")
+            print(f"{browser}: refused, answered with {len(text)} characters, followed, kept and cleared at both widths, light and dark")
         finally:
             b.close()
 
 
-if __name__ == "__main__":
-    found = sys.argv[2] if len(sys.argv) > 2 else shutil.which("chromium") or shutil.which("chromium-browser") or \
-        shutil.which("google-chrome")
+def chromium(given):
+    """The path of Chromium, where it is given or installed; otherwise the program ends."""
+    found = given[0] if given else shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not found:
         print("skipped: there is no Chromium (apt-get install chromium)")
         sys.exit(77)
-    main(sys.argv[1], found)
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], chromium(sys.argv[2:]))
