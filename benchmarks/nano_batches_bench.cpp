@@ -236,16 +236,11 @@ class noted : public cp::in_turns<cp::host<HEDDLE_GEMM>> {
   template <class Op, class T, class... X>
     requires cp::offered<Op, base, T>
   void run(const X&... x) {
-    constexpr bool product = std::is_base_of_v<cp::ops::product_operation, Op>;
+    constexpr bool product = std::is_base_of_v<cp::ops::product_operation, Op>,
+                   attends = std::is_base_of_v<cp::ops::attention_operation, Op>;
     const auto begin = clock_type::now();
     cp::run<Op>(static_cast<base&>(*this), x...);
-    if (product && calls != nullptr) calls->push_back({true, seconds_since(begin)});
-  }
-  template <class... X>
-  void attention(X&&... x) {
-    const auto begin = clock_type::now();
-    base::attention(std::forward<X>(x)...);
-    if (calls != nullptr) calls->push_back({false, seconds_since(begin)});
+    if ((product || attends) && calls != nullptr) calls->push_back({product, seconds_since(begin)});
   }
 };
 

@@ -141,7 +141,7 @@ void index_of_many(const fs::path& folder) {
   std::printf("1,024 tensors in 1,024 parts: sorted, overlaps and holes looked for  %.2f s\n",
               timed([&] { io::detail::require_parts_fit(folder, parts, io::detail::coverage::whole); }));
   io::file_digest d;
-  const double wrote = timed([&] { d = io::detail::write_index(folder / "index", parts); });
+  const double wrote = timed([&] { d = io::detail::write_index(io::durable_file(folder / "index"), parts); });
   std::printf("index written, %.1f MB                                               %.2f s\n",
               static_cast<double>(d.bytes) * 1e-6, wrote);
   io::manifest m;

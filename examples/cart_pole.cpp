@@ -1,6 +1,6 @@
 // Balances a pole on a cart by PPO: an actor and a critic, two pipelines of three functions, on environments that are split over ranks.
-// run: --ranks 2
-// prints: solved: yes
+// run: --ranks 2 --steps 4096
+// prints: after 4096 steps the last 20 episodes lasted
 #include <heddle/comm/threads.hpp>
 
 #include "cart_pole/ppo.hpp"
