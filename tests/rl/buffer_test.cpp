@@ -109,8 +109,7 @@ TEST_CASE("whatever comes when, each group is used once, given up, or left", "[r
       for (auto n = below(static_cast<std::int64_t>(open.size()) + 1); n > 0; --n) {
         const auto which = below(static_cast<std::int64_t>(open.size()));
         const std::int64_t oldest = (std::max)(std::int64_t{0}, version - below(4));
-        b.add(open[static_cast<std::size_t>(which)],
-              group_of(open[static_cast<std::size_t>(which)], oldest, version));
+        b.add(open[static_cast<std::size_t>(which)], group_of(open[static_cast<std::size_t>(which)], oldest, version));
         open.erase(open.begin() + which);
         ++came;
       }
@@ -137,13 +136,16 @@ TEST_CASE("whatever comes when, each group is used once, given up, or left", "[r
 TEST_CASE("pipelines say what they decide", "[rl][run]") {
   CHECK(to_string(rl::hybridflow::flow) == "colocated, synchronous");
   CHECK(to_string(rl::llamarl::flow) == "apart, ahead by 1/1 batch");
-  CHECK(to_string(rl::asyncflow::flow) == "apart, ahead by 1/1 batch, loaded by 1 generators at a time");
+  CHECK(to_string(rl::asyncflow::flow) ==
+        "apart, ahead by 1/1 batch, loaded by 1 generators at a time, loaded beside those in use");
   CHECK(to_string(rl::april::flow) == "colocated, synchronous, interrupted, 2 batches begun");
   CHECK(to_string(rl::pipelinerl::flow) ==
         "apart, weights in flight (keep keys and values), ahead by 1/1 batch, 64 slots, effective share at least 0.6");
-  for (const char* name : {"hybridflow", "llamarl", "asyncflow", "april", "pipelinerl"}) CHECK_NOTHROW(rl::flow_named(name));
-  CHECK_THROWS_WITH(rl::flow_named("verl"),
-                    "heddle: rl: there is no pipeline \"verl\"; there are hybridflow, llamarl, asyncflow, april, pipelinerl");
+  for (const char* name : {"hybridflow", "llamarl", "asyncflow", "april", "pipelinerl"})
+    CHECK_NOTHROW(rl::flow_named(name));
+  CHECK_THROWS_WITH(
+      rl::flow_named("verl"),
+      "heddle: rl: there is no pipeline \"verl\"; there are hybridflow, llamarl, asyncflow, april, pipelinerl");
 
   // Windows and greatest lags, by counting batches of one version.
   using four = rl::pipeline<rl::split, rl::bounded_stale<rl::eta<1, 2>, 4>>;

@@ -27,7 +27,7 @@ constexpr view<T, Shape, checked_memory> memory_of(const view<T, Shape, checked_
 template <class T>
 constexpr vector_view<T, checked_memory> memory_of(const compute::head_rows<T, checked_memory>& x) noexcept {
   const bool none = x.rows == 0 || x.width() == 0;
-  if (x.lies_by_head()) return {x.data, dynamic_shape<1>(none ? 0 : x.rows * x.heads * x.stride)};
+  if (x.heads > 1 && x.lies_by_head()) return {x.data, dynamic_shape<1>(none ? 0 : x.rows * x.heads * x.stride)};
   return {x.data, dynamic_shape<1>(none ? 0 : (x.rows - 1) * x.stride + x.width())};
 }
 constexpr auto memory_of(const compute::key_pages_in<checked_memory>& x) noexcept {

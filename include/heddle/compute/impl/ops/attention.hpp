@@ -18,6 +18,11 @@ namespace heddle::inline v0::compute::detail {
   throw layout_error("heddle: " + std::string(name) + ": " + text);
 }
 
+// One head lies by row and by head.
+inline bool lies_by_head(const any_heads& x) {
+  return x.heads > 1 && x.lies_by_head();
+}
+
 HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const any_heads& k, const any_heads& v,
                                    std::size_t slices, double scale, bool is_float, const any_heads& out,
                                    std::size_t lse, const key_pages& pages) {
@@ -42,11 +47,11 @@ HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const a
   rows_apart(name, "k", k);
   rows_apart(name, "v", v);
   rows_apart(name, "out", out);
-  if (q.lies_by_head() || out.lies_by_head()) [[unlikely]]
+  if (lies_by_head(q) || lies_by_head(out)) [[unlikely]]
     wrong_attention(name, "queries and results should lie row by row, got blocks by head");
   for (const any_heads* const x : {&k, &v})
-    if (x->lies_by_head() && (x->stride != x->head_dim || x->stride == 0 || x->head_step % x->stride != 0 ||
-                              pages.page_rows <= 0 || x->head_step / x->stride % pages.page_rows != 0)) [[unlikely]]
+    if (lies_by_head(*x) && (x->stride != x->head_dim || x->stride == 0 || x->head_step % x->stride != 0 ||
+                             pages.page_rows <= 0 || x->head_step / x->stride % pages.page_rows != 0)) [[unlikely]]
       wrong_attention(name, "keys and values by head should be whole pages of rows that are " +
                                 std::to_string(x->head_dim) + " elements apart, got blocks of " +
                                 std::to_string(x->head_step) + " elements a head, rows " + std::to_string(x->stride) +
@@ -64,7 +69,7 @@ HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const a
 }
 
 HEDDLE_INLINE void check_lies_by_row(const char* name, const any_heads& k, const any_heads& v) {
-  if (k.lies_by_head() || v.lies_by_head()) [[unlikely]]
+  if (lies_by_head(k) || lies_by_head(v)) [[unlikely]]
     wrong_attention(name, "keys and values should lie row by row, got blocks by head");
 }
 
