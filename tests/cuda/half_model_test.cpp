@@ -144,7 +144,7 @@ TEST_CASE("a step of a GPT-2 in bf16 has as many kernels, copies and waits as th
   CHECK(three - two == layer);
   // Gradients set to zero, both embeddings, the head with its norm and loss, the gradients of all of them, the norm of gradients, AdamW; inputs, targets,
   // the loss and the norm are copied, and waited for are these two. A room that a kernel takes from the launcher is filled with zeros: of a layer
-  // 3 of sums of columns and attention, 4 of products with sums of columns; of the rest sorted tokens, the loss, the norm and such products.
+  // 3 of sums of columns and attention, 4 of products with sums of columns; of the rest two of sorted tokens, one of the loss and one of the norm.
   CHECK(two - layer - layer ==
-        step_work{.kernels = 25, .products = 3, .ended = 0, .copies = 5, .fills = 16, .waits = 2});
+        step_work{.kernels = 25, .products = 3, .ended = 0, .copies = 5, .fills = 8, .waits = 2});
 }
