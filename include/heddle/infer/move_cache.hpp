@@ -4,6 +4,7 @@
 #include <heddle/comm/gathered_words.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/infer/cache_extent.hpp>
 #include <heddle/model/parameter_route.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/view.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/elastic_degrees.hpp: when instances of a model merge for a long request, and when they split again.
+// heddle/plan/elastic_degrees.hpp: a scheduler that merges instances of a model for a long request and splits them again.
 #pragma once
 
 #include <heddle/sim/served_load.hpp>
