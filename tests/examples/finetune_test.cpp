@@ -39,7 +39,7 @@ namespace {
 
 const fs::path golden = HEDDLE_SOURCE_DIR "/tests/golden";
 const fs::path program = HEDDLE_EXAMPLES_DIR "/finetune";
-const std::string text = std::string(" --text ") + HEDDLE_SOURCE_DIR "/README.md";
+const std::string text = std::string(" --text ") + HEDDLE_SOURCE_DIR "/LICENSE";  // a text that does not change
 
 // The example needs packages of the tokenizer, which need not be there.
 bool is_built() {
@@ -159,14 +159,14 @@ TEST_CASE("a model learns a text, and what is written is the trained model", "[e
     CHECK(bytes_of(out + "/config.json") == bytes_of(golden / "models" / "bytes" / "config.json"));
     fs::remove_all(again);
   }
-  // The mesh does not matter, up to rounding in float, which AdamW makes larger: a step moves a weight by up to 0.02, of 40.
+  // The mesh does not matter, up to rounding in float.
   const io::safetensors_folder one(folder / "lora on one rank"), four(folder / "lora");
   double worst = 0;
   for (const std::string& name : one.names()) {
     const auto a = values_of<double>(one, name), b = values_of<double>(four, name);
     for (std::size_t i = 0; i < a.size(); ++i) worst = (std::max)(worst, std::abs(a[i] - b[i]));
   }
-  CHECK(worst <= 5e-3);
+  CHECK(worst <= 1e-4);
 }
 
 TEST_CASE("a strategy from a file tunes what the same options do", "[examples][finetune]") {
@@ -263,11 +263,11 @@ TEST_CASE("a text that the model has no tokens for is refused", "[examples][fine
   const answer a = finetune("--model " + (golden / "models" / "gpt2").string() + text + " --bytes --out " + (folder / "out"));
   CAPTURE(a.text);
   CHECK(a.status == 1);
-  CHECK_THAT(a.text, Contains("README.md' has the token") && Contains("the model a vocabulary of 53"));
+  CHECK_THAT(a.text, Contains("LICENSE' has the token") && Contains("the model a vocabulary of 53"));
   const answer b = finetune("--model " + (golden / "models" / "qwen2").string() + text + " --bytes --out " + (folder / "out"));
   CAPTURE(b.text);
   CHECK(b.status == 1);
-  CHECK_THAT(b.text, Contains("README.md' has the token") && Contains("the model a vocabulary of 41"));
+  CHECK_THAT(b.text, Contains("LICENSE' has the token") && Contains("the model a vocabulary of 41"));
 }
 
 TEST_CASE("a folder that has a model is refused before anything is trained, and stays as it is",
