@@ -44,6 +44,8 @@ block_kinds kinds_of_blocks(const typename Model::config& config, int least = 0)
 }
 
 // The least times of forward, and of backward or of its two parts: of the embedding, of a block of each kind, of the head.
+// `cold`: between two verbs, memory as large as the weights of the whole model is written, as other layers do in a step;
+// more than `most` bytes leave no cache warm.
 template <int Verbs>
 struct measured_parts {
   using times = std::array<double, Verbs>;
@@ -60,12 +62,13 @@ struct measured_parts {
 };
 template <int Verbs, class Model, class World, class Backend>
 measured_parts<Verbs> measure_parts(World& world, const typename Model::config& config, Backend& backend,
-                                    std::int64_t samples, int repeats) {
+                                    std::int64_t samples, int repeats, bool cold = false) {
   static_assert(Verbs == 2 || Verbs == 3);
   using scalar = typename Model::scalar;
   using space = space_of<Backend>;
   using stage_type = typename Model::template stage<World, Backend>;
   using times = std::array<double, Verbs>;
+  constexpr std::int64_t most = std::int64_t{1} << 27;
   const auto ids = static_cast<std::size_t>(samples * config.context);
   const std::vector<std::int32_t> tokens(ids, 0);
   typename Model::batch batch;
@@ -85,11 +88,17 @@ measured_parts<Verbs> measure_parts(World& world, const typename Model::config& 
     queue.copy(numbers, dout);
     queue.wait();
     const auto row = [&](buffer<scalar, space>& of) { return heddle::v0::detail::row_at<space>(of.address(), n); };
+    std::int64_t weights = 0;
+    for (const auto& p : stage.parameters()) weights += p.count;
+    buffer<scalar, space> others(queue,
+                                 cold ? (std::min)(weights * config.layers, most / std::int64_t{sizeof(scalar)}) : 0);
     times least;
     least.fill(std::numeric_limits<double>::infinity());
     for (int k = 0; k < (std::max)(1, repeats); ++k) {
       std::size_t verb = 0;
       const auto time = [&](auto&& run) {
+        if (others.size() > 0) queue.zero(others);
+        queue.wait();
         const std::int64_t start = now_ns();
         run();
         queue.wait();

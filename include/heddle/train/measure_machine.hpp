@@ -110,8 +110,8 @@ void measure_kernels(cluster& here, const typename Model::config& config, std::s
     for (const int of : samples) {
       try {
         model::paper_world<mesh_type, std::remove_cvref_t<decltype(queue)>> world(mesh_type(n), 0);
-        detail::measure_parts<2, Model>(world, config, kernels, of, repeats);
-        detail::measure_parts<3, Model>(world, config, kernels, of, repeats);
+        detail::measure_parts<2, Model>(world, config, kernels, of, repeats, true);
+        detail::measure_parts<3, Model>(world, config, kernels, of, repeats, true);
         any = true;
       } catch (const config_error& e) {
         refused = e.what();

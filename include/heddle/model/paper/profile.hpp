@@ -18,13 +18,13 @@
 
 namespace heddle::inline v0::model {
 
-/// A kernel of one shape as it was measured: the least of its calls. `flops` and `bytes` as in `kernel_calls`.
+/// A kernel of one shape as it was measured: the median of its calls. `flops` and `bytes` as in `kernel_calls`.
 struct measured_kernel {
   std::string name{};
   std::int64_t flops = 0;
   std::int64_t bytes = 0;
   double seconds = 0;
-  double spread = 0;  ///< by how much the median of the calls is more, as a part of it
+  double spread = 0;  ///< by how much the median is above the least of the calls, as a part of the least
 };
 
 /// Measured kernels by name and shape. A shape that was not measured has the rate of the nearest one of the same kernel.
@@ -92,12 +92,11 @@ class kernel_times {
   void note(std::string_view name, std::int64_t flops, std::int64_t bytes, double seconds) {
     times_[{std::string(name), flops, bytes}].push_back(seconds);
   }
-  /// Adds the least time of each kernel and shape.
+  /// Adds the median time of each kernel and shape: a step has slow calls among its calls too.
   void add_to(kernel_profile& profile) const {
     for (const auto& [key, times] : times_) {
-      const double least = *std::min_element(times.begin(), times.end());
-      profile.add({std::get<0>(key), std::get<1>(key), std::get<2>(key), least,
-                   least > 0 ? detail::median_of_times(times) / least - 1 : 0});
+      const double least = *std::min_element(times.begin(), times.end()), median = detail::median_of_times(times);
+      profile.add({std::get<0>(key), std::get<1>(key), std::get<2>(key), median, least > 0 ? median / least - 1 : 0});
     }
   }
 
