@@ -1,4 +1,4 @@
-// refuse: heddle: the backend lacks kernels that a layer needs; layer_needs<layer, facet, backend, element type> names them. Give the backend this facet (compute/kernels.hpp), or take a backend that has it
+// refuse: heddle: the backend lacks kernels that a layer needs; layer_needs<layer, facet, backend, element type> names them. Give the backend this facet (its operations are in compute/ops/), or take a backend that has it
 #include <heddle/train/sharded_optimizer.hpp>
 
 namespace hd = heddle;

@@ -170,10 +170,9 @@ constexpr bool backend_runs() {
       "heddle: apply<operator>: the backend's kernels are for the memory of its own space, and apply runs on tensors "
       "of the host: give it a backend of the host, such as compute::host<>");
   constexpr bool runs = !on_host || operator_kernel<Op>::template runs_on<Backend, T>;
-  static_assert(
-      operator_runs_here<runs, named_operator<Op>, Backend>,
-      "heddle: apply<operator>: the backend lacks the kernels of this operator; compute/kernels.hpp says which "
-      "facet has them");
+  static_assert(operator_runs_here<runs, named_operator<Op>, Backend>,
+                "heddle: apply<operator>: the backend lacks the kernels of this operator; compute/ops/ says which "
+                "facet has them");
   return on_host && runs;
 }
 

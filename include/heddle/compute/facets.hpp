@@ -30,7 +30,7 @@ consteval bool require_facet() {
   static_assert(
       layer_needs<Layer, Facet, std::remove_cvref_t<Backend>, T>::value,
       "heddle: the backend lacks kernels that a layer needs; layer_needs<layer, facet, backend, element type> "
-      "names them. Give the backend this facet (compute/kernels.hpp), or take a backend that has it");
+      "names them. Give the backend this facet (its operations are in compute/ops/), or take a backend that has it");
   return layer_needs<Layer, Facet, std::remove_cvref_t<Backend>, T>::value;
 }
 
