@@ -1,7 +1,7 @@
-# cmake -DPROGRAM=describe_layouts -DKIND=describe -DIMAGES=docs/images -DFOLDER=scratch [-DPAGE=page.md] [-DPYTHON=python3]
+# cmake -DPROGRAM=describe_layouts -DKIND=describe -DIMAGES=docs/images -DFOLDER=scratch [-DPAGE=page.md[;another.md]] [-DPYTHON=python3]
 #   [-DARGUMENTS=...] -P images.cmake
 # The pictures in the docs (docs/images/<KIND>_*.svg) are those that the program makes, and an XML parser takes them; the
-# page shows each, and has every line of tables and of drawings in letters that the program prints.
+# pages show each, and have every line of tables and of drawings in letters that the program prints.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${FOLDER}")
 file(MAKE_DIRECTORY "${FOLDER}")
@@ -32,7 +32,11 @@ if(PYTHON)
   endif()
 endif()
 if(PAGE)
-  file(READ "${PAGE}" page)
+  set(page "")
+  foreach(file IN LISTS PAGE)
+    file(READ "${file}" text)
+    string(APPEND page "${text}")
+  endforeach()
   foreach(name IN LISTS made)
     string(FIND "${page}" "images/${name})" at)
     if(at EQUAL -1)
@@ -44,7 +48,7 @@ if(PAGE)
     string(STRIP "${line}" line)
     string(FIND "${page}" "\n${line}\n" at)
     if(at EQUAL -1)
-      message(FATAL_ERROR "${PAGE} lacks what the program prints now:\n${line}")
+      message(FATAL_ERROR "${PAGE}: a line that the program prints now is not there:\n${line}")
     endif()
   endforeach()
 endif()
