@@ -93,7 +93,7 @@ class HeddleConan(ConanFile):
 
     def validate(self):
         check_min_cppstd(self, 20)
-        check_min_compiler_version(self, [("gcc", 12), ("clang", 17)])  # as heddle/core/config.hpp
+        check_min_compiler_version(self, [("gcc", "12", "complete C++20"), ("clang", "17", "complete C++20")])  # as heddle/core/config.hpp
 
     def system_requirements(self):
         # Whoever installed them: CMake says what is missing. These are installed, or listed, only where a profile asks for it.

@@ -22,8 +22,8 @@ VERSIONS = {  # file: a pattern whose first group is a version; every match is c
     "packaging/vcpkg/heddle/vcpkg.json": r'^  "version": "([^"]*)"',
 }
 FLOORS = {  # file: a pattern with g++'s floor, and clang's; Spack's are the last versions that are refused
-    "conanfile.py": (r'\("gcc", (\d+)\), \("clang", (\d+)\)', 0),
-    "packaging/conan-center/all/conanfile.py": (r'\("gcc", (\d+)\), \("clang", (\d+)\)', 0),
+    "conanfile.py": (r'\("gcc", "(\d+)".*?\("clang", "(\d+)"', 0),
+    "packaging/conan-center/all/conanfile.py": (r'\("gcc", "(\d+)".*?\("clang", "(\d+)"', 0),
     "packaging/spack/package.py": (r'"%gcc@:(\d+)".*?"%clang@:(\d+)"', 1),
 }
 HOLES = ("@URL@", "@HOMEPAGE@", "@SHA256@", "@SHA512@")
@@ -121,7 +121,7 @@ def self_test(repository):
     copied = [*VERSIONS, *FLOORS, "include/heddle/version.hpp", "include/heddle/core/config.hpp", "CMakeLists.txt"]
     mistakes = [(name, lambda text: text.replace("0.1.0", "0.0.9", 1), "version 0.0.9") for name in VERSIONS] + [
         ("packaging/spack/package.py", lambda text: text.replace("gcc@:11", "gcc@:10"), "compilers ('10', '16')"),
-        ("conanfile.py", lambda text: text.replace('("clang", 17)', '("clang", 16)'), "compilers ('12', '16')"),
+        ("conanfile.py", lambda text: text.replace('("clang", "17"', '("clang", "16"'), "compilers ('12', '16')"),
         ("packaging/spack/package.py", lambda text: text.replace('"HEDDLE_COMPILED"', '"HEDDLE_COMPILE"'), "gives HEDDLE_COMPILE,"),
         ("packaging/spack/package.py", lambda text: text.replace("variant(", "variants(", 1), "NameError"),
         ("packaging/vcpkg/heddle/vcpkg.json", lambda text: text.replace('"heddle"', '"weave"', 1), "another name")]

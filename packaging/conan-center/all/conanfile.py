@@ -27,7 +27,7 @@ class HeddleConan(ConanFile):
 
     def validate(self):
         check_min_cppstd(self, 20)
-        check_min_compiler_version(self, [("gcc", 12), ("clang", 17)])
+        check_min_compiler_version(self, [("gcc", "12", "complete C++20"), ("clang", "17", "complete C++20")])
 
     def source(self):
         get(self, **self.conan_data["sources"][self.version], strip_root=True)
