@@ -9,13 +9,13 @@ import os
 import re
 
 from conan import ConanFile
-from conan.tools.build import check_min_cppstd
+from conan.tools.build import check_min_compiler_version, check_min_cppstd
 from conan.tools.cmake import CMake, CMakeToolchain
 from conan.tools.files import copy, load
 from conan.tools.layout import basic_layout
 from conan.tools.system.package_manager import Apt
 
-required_conan_version = ">=2.4"
+required_conan_version = ">=2.34"
 
 # The components of cmake/heddle-components.cmake, and the Debian packages that bring what each needs. CUDA's toolkit, NCCL, cuDNN and
 # a Kokkos for GPUs come from NVIDIA or from source.
@@ -93,6 +93,7 @@ class HeddleConan(ConanFile):
 
     def validate(self):
         check_min_cppstd(self, 20)
+        check_min_compiler_version(self, [("gcc", "12", "complete C++20"), ("clang", "17", "complete C++20")])  # as heddle/core/config.hpp
 
     def system_requirements(self):
         # Whoever installed them: CMake says what is missing. These are installed, or listed, only where a profile asks for it.

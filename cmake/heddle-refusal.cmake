@@ -2,7 +2,7 @@
 # `heddle_add_refusal_test` (heddle-testing.cmake) makes tests that run this; it also works alone:
 #
 #   cmake -DCXX=g++ -DSRC=file.cpp "-DFLAGS=-std=c++20 -I..." ["-DMESSAGE=<text that must appear>"] ["-DINCLUDES=dir<1F>dir"]
-#         ["-DDEFINITIONS=A=1<1F>B"] ["-DHAVE=range_v3;mpi"] ["-DKNOWN=range_v3;mpi;cuda"] -P heddle-refusal.cmake
+#         ["-DDEFINITIONS=A=1<1F>B"] ["-DHAVE=range_v3;mpi"] ["-DKNOWN=range_v3;mpi;cuda"] [-DKEEP=<file that gets the compiler's output>] -P heddle-refusal.cmake
 #
 # <1F> is the character 31. Without MESSAGE the file begins with "// refuse: <text that must appear>"; an optional second line
 # "// needs: <component>" skips it where that component is not in HAVE, and fails where it is not in KNOWN. Lines
@@ -50,6 +50,9 @@ foreach(definition IN LISTS DEFINITIONS)
   list(APPEND flags "-D${definition}")
 endforeach()
 execute_process(COMMAND "${CXX}" ${flags} -fsyntax-only "${SRC}" RESULT_VARIABLE status ERROR_VARIABLE output)
+if(DEFINED KEEP)
+  file(WRITE "${KEEP}" "${output}")
+endif()
 if(status EQUAL 0)
   message(FATAL_ERROR "compiled, but must not")
 endif()

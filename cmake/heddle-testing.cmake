@@ -6,6 +6,7 @@
 #     [LIBRARIES <target>...]  whose include directories and definitions the program is compiled with; heddle::heddle always is.
 #                              Their compile options and language level are not passed on: say them with FLAGS
 #     [COMPILERS <path>...]    one test each; without it, the list HEDDLE_REFUSAL_COMPILERS, or this project's compiler
+#     [KEEP <file>]            gets what the compiler printed
 #     [FLAGS <flag>...]        added to -std=c++20; a later -std= counts
 #     [LABELS <label>...] [TIMEOUT <seconds>])
 #
@@ -17,10 +18,10 @@
 set(HEDDLE_REFUSAL_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/heddle-refusal.cmake" CACHE INTERNAL "What a refusal test runs")
 
 function(heddle_add_refusal_test name source)
-  cmake_parse_arguments(PARSE_ARGV 2 REFUSAL "" "MESSAGE;TIMEOUT" "LIBRARIES;COMPILERS;FLAGS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 2 REFUSAL "" "MESSAGE;TIMEOUT;KEEP" "LIBRARIES;COMPILERS;FLAGS;LABELS")
   if(REFUSAL_UNPARSED_ARGUMENTS OR REFUSAL_KEYWORDS_MISSING_VALUES)
     message(FATAL_ERROR "heddle_add_refusal_test(${name}): what is '${REFUSAL_UNPARSED_ARGUMENTS}${REFUSAL_KEYWORDS_MISSING_VALUES}'? "
-      "Known: MESSAGE, LIBRARIES, COMPILERS, FLAGS, LABELS, TIMEOUT, each with a value")
+      "Known: MESSAGE, LIBRARIES, COMPILERS, KEEP, FLAGS, LABELS, TIMEOUT, each with a value")
   endif()
   cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
   if(NOT EXISTS "${source}")
@@ -57,6 +58,10 @@ function(heddle_add_refusal_test name source)
   if(DEFINED REFUSAL_MESSAGE)
     string(REPLACE "$<" "$<1:$><" promise "-DMESSAGE=${REFUSAL_MESSAGE}")  # no generator expression
   endif()
+  set(keep "")
+  if(REFUSAL_KEEP)
+    set(keep "-DKEEP=${REFUSAL_KEEP}")
+  endif()
   foreach(compiler IN LISTS compilers)
     set(test "${name}")
     if(named)
@@ -65,7 +70,7 @@ function(heddle_add_refusal_test name source)
     endif()
     add_test(NAME "${test}" COMMAND "${CMAKE_COMMAND}" "-DCXX=${compiler}" "-DSRC=${source}" "-DFLAGS=${flags}"
       "-DINCLUDES=${includes}" "-DDEFINITIONS=${definitions}" "-DHAVE=${have}" "-DKNOWN=${HEDDLE_KNOWN_COMPONENTS}"
-      "${promise}" -P "${HEDDLE_REFUSAL_SCRIPT}")
+      "${promise}" ${keep} -P "${HEDDLE_REFUSAL_SCRIPT}")
     set_tests_properties("${test}" PROPERTIES SKIP_REGULAR_EXPRESSION "^refusal skipped: ")
     if(REFUSAL_LABELS)
       set_tests_properties("${test}" PROPERTIES LABELS "${REFUSAL_LABELS}")

@@ -1,6 +1,6 @@
 # heddle through Conan, with the client from the Python index.
 #
-#   cmake -DWAY=client|create|compiled|mpi|refused -DSOURCE=<heddle> -DFOLDER=<scratch> -DCXX=<compiler> -DGENERATOR=<CMake's>
+#   cmake -DWAY=client|create|compiled|mpi|refused|center -DSOURCE=<heddle> -DFOLDER=<scratch> -DCXX=<compiler> -DGENERATOR=<CMake's>
 #         -DPYTHON=<python3> -DKNOWN=mpi,kokkos,... -P conan.cmake
 #
 # `client` comes first: it puts the client and Conan's home, with a profile of this compiler, into the scratch folder;
@@ -90,6 +90,21 @@ elseif(WAY STREQUAL "compiled")  # a package of its own, for these settings, wit
   if(NOT output MATCHES "\"compiled\": \"True\"" OR NOT output MATCHES "\"families\": \"gpt2_f32\"")
     message(FATAL_ERROR "the package with the library is not told from the headers' package:\n${output}")
   endif()
+elseif(WAY STREQUAL "center")  # in a home of its own, for the package has the same name; from an archive, as of a release
+  set(ENV{CONAN_HOME} "${scratch}/home")
+  must("${client}" profile detect)
+  file(READ "${SOURCE}/packaging/vcpkg/heddle/vcpkg.json" port)
+  string(JSON version GET "${port}" version)
+  set(archive "${scratch}/heddle-${version}.tar.gz")
+  file(COPY "${SOURCE}/include" "${SOURCE}/LICENSE" DESTINATION "${scratch}/heddle-${version}")
+  must("${CMAKE_COMMAND}" -E tar czf "${archive}" "heddle-${version}")
+  must("${PYTHON}" "${SOURCE}/tests/consume/recipes.py" "${SOURCE}" --release "${archive}" "file://${archive}" https://example.org/heddle "${scratch}/recipes")
+  must("${client}" create "${scratch}/recipes/conan-center/all" --version ${version} ${how})
+  if(NOT output MATCHES "heddle [0-9]+, dp=2 x tp=2")
+    message(FATAL_ERROR "the test package of the recipe for Conan Center printed:\n${output}")
+  endif()
+  must_fail("requires gcc >= 12, but gcc 11 was found"
+    "${client}" install "--requires=heddle/${version}" ${how} -s compiler=gcc -s compiler.version=11 -of "${scratch}")
 elseif(WAY STREQUAL "mpi")  # the same package: its id does not depend on options
   must("${client}" test "${SOURCE}/test_package" heddle/[*] ${how} -o "heddle/*:with_mpi=True")
   must_train("${output}")
@@ -103,6 +118,10 @@ elseif(WAY STREQUAL "mpi")  # the same package: its id does not depend on option
 elseif(WAY STREQUAL "refused")
   must_fail("lower than the required C++ standard (20)"
     "${client}" install "--requires=heddle/[*]" ${how} -s compiler.cppstd=17 -of "${scratch}")
+  must_fail("requires gcc >= 12, but gcc 11 was found"
+    "${client}" install "--requires=heddle/[*]" ${how} -s compiler=gcc -s compiler.version=11 -of "${scratch}")
+  must_fail("requires clang >= 17, but clang 16 was found"
+    "${client}" install "--requires=heddle/[*]" ${how} -s compiler=clang -s compiler.version=16 -s compiler.libcxx=libstdc++11 -of "${scratch}")
   must("${client}" install "--requires=heddle/[*]" ${how} -o "heddle/*:with_uring=True" -of "${scratch}" --format=json
     -c tools.system.package_manager:mode=report -c tools.system.package_manager:tool=apt-get)
   if(NOT output MATCHES "\"install\": \\[[ \n]*\"liburing-dev\"[ \n]*\\]")

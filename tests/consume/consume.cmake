@@ -1,8 +1,9 @@
 # One way to use heddle, from nothing to a program that ran.
 #
-#   cmake -DWAY=install|find_package|refused|add_subdirectory|fetch_content|plain|pkg_config|cuda|compiled|impl
+#   cmake -DWAY=install|find_package|refused|add_subdirectory|fetch_content|plain|pkg_config|cuda|compiled|impl|
+#              deb|vcpkg|cps
 #         -DSOURCE=<heddle> -DBUILD=<heddle's build directory> -DFOLDER=<scratch> -DCXX=<compiler> -DGENERATOR=<CMake's>
-#         [-DCOMPONENTS=mpi,range_v3] [-DNVCC=<nvcc> -DNVCC_HOST=<g++>] -P consume.cmake
+#         [-DCOMPONENTS=mpi,range_v3] [-DNVCC=<nvcc> -DNVCC_HOST=<g++>] [-DPYTHON=<python3>] -P consume.cmake
 #
 # `install` comes first: it installs into one directory and moves the result to another, where the others find it.
 cmake_minimum_required(VERSION 3.25)
@@ -17,6 +18,30 @@ function(must)
   endif()
   set(output "${output}" PARENT_SCOPE)
 endfunction()
+
+# Configures the program of another project without compiling it; heddle has to be found in that folder.
+function(must_find folder)
+  must(${configure} -DWAY=find_package "-DCMAKE_PREFIX_PATH=" ${ARGN})
+  file(STRINGS "${scratch}/CMakeCache.txt" found REGEX "^heddle_DIR:PATH=")
+  if(NOT found STREQUAL "heddle_DIR:PATH=${folder}")
+    message(FATAL_ERROR "heddle was to be found in ${folder}, but: ${found}")
+  endif()
+  file(REMOVE "${scratch}/CMakeCache.txt")
+endfunction()
+
+# What a release gives: ${archive}, and the recipes of packaging/ for it in ${scratch}/recipes.
+macro(make_release)
+  file(READ "${SOURCE}/packaging/vcpkg/heddle/vcpkg.json" port)
+  string(JSON VERSION GET "${port}" version)
+  set(archive "${scratch}/heddle-${VERSION}.tar.gz")
+  file(MAKE_DIRECTORY "${scratch}/release/heddle-${VERSION}")
+  foreach(part IN ITEMS include cmake packaging docs/site.cmake CMakeLists.txt LICENSE)
+    cmake_path(GET part PARENT_PATH folder)
+    file(COPY "${SOURCE}/${part}" DESTINATION "${scratch}/release/heddle-${VERSION}/${folder}")
+  endforeach()
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E tar czf "${archive}" "heddle-${VERSION}" WORKING_DIRECTORY "${scratch}/release" COMMAND_ERROR_IS_FATAL ANY)
+  must("${PYTHON}" "${SOURCE}/tests/consume/recipes.py" "${SOURCE}" --release "${archive}" "file://${archive}" https://example.org/heddle "${scratch}/recipes")
+endmacro()
 
 function(must_print program)
   must("${program}")
@@ -65,6 +90,59 @@ elseif(WAY STREQUAL "pkg_config")
   separate_arguments(flags UNIX_COMMAND "${output}")
   must("${CXX}" -std=c++20 "${SOURCE}/tests/consume/main.cpp" ${flags} -o "${scratch}/consumer")
   must_print("${scratch}/consumer")
+elseif(WAY STREQUAL "deb")  # the package that cpack makes, for the processor of this machine and for another one
+  must("${CMAKE_CPACK_COMMAND}" --config "${BUILD}/CPackConfig.cmake" -G DEB -B "${scratch}/packed")
+  file(GLOB package "${scratch}/packed/libheddle-dev_*_all.deb")
+  must(dpkg-deb -x "${package}" "${scratch}/root")
+  must(dpkg-deb -f "${package}" Architecture)
+  file(GLOB_RECURSE documents RELATIVE "${scratch}/root/usr/share/doc" "${scratch}/root/usr/share/doc/*")
+  if(NOT output STREQUAL "all\n" OR NOT documents STREQUAL "libheddle-dev/changelog.gz;libheddle-dev/copyright" OR EXISTS "${scratch}/root/usr/lib")
+    message(FATAL_ERROR "${package} is for ${output}, has the documents ${documents}, or something in usr/lib")
+  endif()
+  foreach(architecture IN ITEMS x86_64-linux-gnu aarch64-linux-gnu)
+    file(WRITE "${scratch}/architecture.cmake" "set(CMAKE_LIBRARY_ARCHITECTURE ${architecture})\n")  # project() sets the compiler's
+    must_find("${scratch}/root/usr/share/cmake/heddle" "-DCMAKE_PREFIX_PATH=${scratch}/root/usr"
+      -DCMAKE_LIBRARY_ARCHITECTURE=${architecture} "-DCMAKE_PROJECT_consumer_INCLUDE=${scratch}/architecture.cmake")
+  endforeach()
+elseif(WAY STREQUAL "vcpkg")
+  make_release()
+  set(PORT_FOLDER "${scratch}/recipes/vcpkg/heddle")
+  set(ARCHIVE "${archive}")
+  include("${SOURCE}/tests/consume/vcpkg.cmake")
+  must_find("${scratch}/installed/share/heddle" "-DCMAKE_PREFIX_PATH=${scratch}/installed")
+elseif(WAY STREQUAL "cps")  # with a CMake of the Python index: found, built, run; beside it, an ordinary installation has no description
+  set(newest "${FOLDER}/newest/bin/cmake")
+  if(NOT EXISTS "${newest}")
+    must("${PYTHON}" -m venv "${FOLDER}/newest")
+    must("${FOLDER}/newest/bin/python" -m pip install --quiet "cmake>=4.3")
+  endif()
+  set(configure_heddle -DHEDDLE_TESTS=OFF -DHEDDLE_EXAMPLES=OFF -DHEDDLE_BENCHMARKS=OFF "-DCMAKE_CXX_COMPILER=${CXX}" -S "${SOURCE}")
+  foreach(cps IN ITEMS ON OFF)
+    must("${newest}" ${configure_heddle} -DHEDDLE_CPS=${cps} -B "${scratch}/heddle_${cps}")
+    must("${newest}" --install "${scratch}/heddle_${cps}" --prefix "${scratch}/installed_${cps}")
+    file(GLOB_RECURSE described "${scratch}/installed_${cps}/*.cps")
+    file(GLOB_RECURSE package "${scratch}/installed_${cps}/*.cmake")
+    if((cps AND package) OR (NOT cps AND described))
+      message(FATAL_ERROR "with HEDDLE_CPS=${cps} there is '${described}' beside '${package}'")
+    endif()
+  endforeach()
+  file(WRITE "${scratch}/app/CMakeLists.txt" "cmake_minimum_required(VERSION 4.3)\nproject(app LANGUAGES CXX)\nfind_package(heddle 0.1 REQUIRED)\n"
+    "add_executable(consumer \"${SOURCE}/tests/consume/main.cpp\")\ntarget_link_libraries(consumer PRIVATE heddle::heddle)\n")
+  must("${newest}" "-DCMAKE_PREFIX_PATH=${scratch}/installed_ON" "-DCMAKE_CXX_COMPILER=${CXX}" -S "${scratch}/app" -B "${scratch}/app/build")
+  must("${newest}" --build "${scratch}/app/build")
+  must_print("${scratch}/app/build/consumer")
+  if(COMPONENTS)  # of an ordinary installation, with the oldest CMake and with the newest
+    foreach(cmake IN ITEMS "${CMAKE_COMMAND}" "${newest}")
+      must("${cmake}" "-DCMAKE_PREFIX_PATH=${scratch}/installed_OFF" "-DCMAKE_CXX_COMPILER=${CXX}" -DWAY=find_package "-DCOMPONENTS=${components}"
+        -S "${SOURCE}/tests/consume" -B "${scratch}/components")
+      file(REMOVE_RECURSE "${scratch}/components")
+    endforeach()
+  endif()
+  execute_process(COMMAND "${CMAKE_COMMAND}" ${configure_heddle} -DHEDDLE_CPS=ON -B "${scratch}/old" RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_QUIET)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  if(CMAKE_VERSION VERSION_LESS 4.3 AND (status EQUAL 0 OR NOT output MATCHES "HEDDLE_CPS needs CMake 4.3 or later, this is ${CMAKE_VERSION}"))
+    message(FATAL_ERROR "HEDDLE_CPS with CMake ${CMAKE_VERSION} said:\n${output}")
+  endif()
 elseif(WAY STREQUAL "compiled")
   # Installed as a static library, for a program that links it; to be quick without optimization and as one unit. (That each room's
   # bodies compile by themselves is for the tests of the rooms, which link them.)

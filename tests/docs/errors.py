@@ -3,11 +3,15 @@
 
     errors.py <repository>            check; exit status 1 and one line per finding
     errors.py <repository> --write    write docs/errors
+    errors.py <repository> --printed <folder> [--write]     compare what refusal tests kept there, <compiler>/<name>.txt, with tests/refuse/printed
     errors.py --self-test             made-up repositories with a mistake each: each must be found
 
 Of each file: the program that is refused, the whole sentence (a promise is often its beginning), and the repair. A sentence says the
-repair itself, after a semicolon or with a verb; NO_REPAIR counts those that do not, and may only fall.
+repair itself, after a semicolon or with a verb; NO_REPAIR counts those that do not, and may only fall. Of some there is what compilers
+print: tests/refuse/printed/<name>.<compiler>.txt, for PRINTED. It is the whole output, but for what `trimmed` takes away.
 """
+import contextlib
+import io
 import re
 import sys
 import tempfile
@@ -16,8 +20,10 @@ from collections import defaultdict
 from pathlib import Path
 
 PAGES = "docs/errors"
+STORED = "tests/refuse/printed"
 NO_REPAIR = 97  # sentences without a repair
 NO_SENTENCE = 7  # promises that are words of the compiler, or names of types
+PRINTED = {"g++": ("g++ 12", "12"), "clang++": ("clang 19", "19")}  # a compiler's name: what pages call it, and the version of what is stored
 LITERALS = re.compile(r'(?:"(?:\\.|[^"\\\n])*"\s*)+')
 LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 VERB = re.compile(r"\b(use|give|link|write|include|#include|name|call|make|compile|declare|pass|add|take|choose|redistribute|set|keep|leave"
@@ -86,11 +92,69 @@ def rows_of(repository):
     return rows, wrong
 
 
+def trimmed(output):
+    """What a compiler printed, without what differs between machines, or changes with each line of a header: lists of what included what,
+    paths before include/heddle and tests/refuse, line numbers of headers, v0::, and what is behind 160 columns of a line that is not the error."""
+    lines, in_header = [], False
+    for line in output.splitlines():
+        if re.match(r"(In file included from |\s+from )[^ ]*[:,]\S*$", line):
+            continue
+        line = re.sub(r"[^\s'\"`]*/((?:include/heddle|tests/refuse)/)", r"\1", line).replace("v0::", "")
+        place = re.match(r"((?:include/heddle|/usr)/[^:]*)(?::\d+)+|tests/refuse/[^:]*:", line)
+        if place:
+            in_header = place[1] is not None
+        line = re.sub(r"((?:include/heddle|/usr)/[^:\s]*\.\w+|/usr/include/c[^:\s]*)(:\d+)+", r"\1", line)
+        if in_header:
+            line = re.sub(r"^ *\d+ \|", "      |", line)
+        lines.append(line if len(line) <= 160 or "error:" in line else line[:157] + "...")
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def printed_by(repository, name):
+    """(what the page calls the compiler, its output) of each compiler of which there is one."""
+    for compiler, (title, _) in PRINTED.items():
+        path = repository / STORED / f"{name}.{compiler}.txt"
+        if path.is_file():
+            yield title, path.read_text(encoding="utf-8").rstrip("\n")
+
+
+def compare_printed(repository, kept, store):
+    """What refusal tests kept, against what is stored; compilers of other versions word it otherwise. The status of the program."""
+    compared, wrong = 0, []
+    for compiler, (title, version) in PRINTED.items():
+        folder = kept / compiler
+        found = (folder / "version").read_text(encoding="utf-8").strip().split(".")[0] if (folder / "version").is_file() else "none"
+        if found != version:
+            print(f"not compared: {title}'s, for the tests were run by version {found}")
+            continue
+        names = {path.name.removesuffix(f".{compiler}.txt") for path in (repository / STORED).glob(f"*.{compiler}.txt")}
+        if store:
+            names = {path.stem for path in folder.glob("*.txt")}
+        for name in sorted(names):
+            path, output = repository / STORED / f"{name}.{compiler}.txt", folder / f"{name}.txt"
+            now = trimmed(output.read_text(encoding="utf-8")) if output.is_file() else ""
+            compared += 1
+            if store:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(now, encoding="utf-8")
+            elif not now:
+                wrong.append(f"{output} is not there: the refusal test of {name} keeps it")
+            elif now != path.read_text(encoding="utf-8"):
+                old = path.read_text(encoding="utf-8").splitlines()
+                at = next((i for i, pair in enumerate(zip(old, now.splitlines())) if pair[0] != pair[1]), min(len(old), len(now.splitlines())))
+                wrong.append(f"{path.relative_to(repository)}:{at + 1}: {title} prints something else now: {now.splitlines()[at:at + 1]}; "
+                             f"run errors.py . --printed {kept} --write, then errors.py . --write")
+    for line in wrong:
+        print(line)
+    print(f"{compared} outputs {'stored' if store else 'compared'}, {len(wrong)} findings")
+    return 1 if wrong else 0 if compared else 77
+
+
 def cell(text):
     return "`` " + text.replace("|", "\\|") + " ``" if "`" in text else "`" + text.replace("|", "\\|") + "`"
 
 
-def pages_of(rows):
+def pages_of(rows, printed=lambda name: ()):
     """docs/errors: one page a room, and the table of all sentences."""
     pages = {}
     rooms = defaultdict(list)
@@ -109,6 +173,8 @@ def pages_of(rows):
             text += [f"Repair: {cell(repair)}." if repair else "Repair: the sentence names what does not fit; change one of the two.",
                      f"Said by `{header}`, tested by `tests/refuse/{name}.cpp`." if header else
                      f"The compiler's own words, tested by `tests/refuse/{name}.cpp`."]
+            for title, output in printed(name):
+                text += ["", f"What {title} prints:", "", "```text", output, "```"]
             table.append((sentence or promise, room, name))
         pages[f"{room}.md"] = "\n".join(text) + "\n"
     text = ["# Errors: every sentence of the compiler, with its repair", "", "Search this page for a few words of the message: the link leads to a "
@@ -131,7 +197,9 @@ def findings(repository, limits=None):
         elif len(names) < limit:
             yield f"tests/docs/errors.py: {len(names)} files {what}, fewer than {limit}: lower the number there"
     folder = repository / PAGES
-    pages = pages_of(rows)
+    pages = pages_of(rows, lambda name: printed_by(repository, name))
+    strangers = {path.name.split(".")[0] for path in (repository / STORED).glob("*.txt")} - {row[0] for row in rows}
+    yield from (f"{STORED}: there is no tests/refuse/{name}.cpp" for name in sorted(strangers))
     for name, text in pages.items():
         path = folder / name
         if not path.is_file():
@@ -146,7 +214,7 @@ def findings(repository, limits=None):
 def write(repository):
     folder = repository / PAGES
     folder.mkdir(parents=True, exist_ok=True)
-    pages = pages_of(rows_of(repository)[0])
+    pages = pages_of(rows_of(repository)[0], lambda name: printed_by(repository, name))
     for path in folder.glob("*.md"):
         if path.name not in pages:
             path.unlink()
@@ -173,11 +241,14 @@ def self_test():
             ("no repair", "include/heddle/mesh/loom.hpp", header.replace("; use two warps", ""), "says no repair"),
             ("a promise of nobody", "tests/refuse/loom_bare.cpp", refused.replace("a loom", "no loom; use it"), "in no literal"),
             ("a new refusal", "tests/refuse/loom_torn.cpp", refused, "is not what"),
+            ("an output of no refusal", f"{STORED}/loom_torn.g++.txt", "error\n", "there is no tests/refuse/loom_torn.cpp"),
+            ("an output that no page shows", f"{STORED}/loom_bare.g++.txt", "error\n", "is not what"),
             ("a page too many", f"{PAGES}/loom.md", "# Loom\n", "is no page")):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             made(folder)
             if path is not None:
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / path).write_text(text, encoding="utf-8")
             found = list(findings(folder, (0, 0)))
             if (expected is None and found) or (expected is not None and not any(expected in f for f in found)):
@@ -187,7 +258,28 @@ def self_test():
     if "a \\| b" not in page or "  with [T = int]" not in page or "Repair: `` use `c` ``." not in page:
         print("errors.py: a page is written otherwise:\n" + page)
         return 1
-    print("errors.py: finds each of 7 mistakes")
+    output = ("In file included from /a/b/include/heddle/mesh.hpp:12,\n                 from /a/b/tests/refuse/loom.cpp:2:\n"
+              "/a/b/include/heddle/mesh/loom.hpp: In instantiation of 'struct heddle::v0::loom<2>':\n/a/b/tests/refuse/loom.cpp:5:7:   required from here\n"
+              "/a/b/include/heddle/mesh/loom.hpp:32:5: error: static assertion failed: a loom\n   32 |   static_assert(false)\n      |     ^\n"
+              "/a/b/tests/refuse/loom.cpp:5:7: note: here\n    5 | " + "x" * 200 + "\n")
+    wanted = ("include/heddle/mesh/loom.hpp: In instantiation of 'struct heddle::loom<2>':\ntests/refuse/loom.cpp:5:7:   required from here\n"
+              "include/heddle/mesh/loom.hpp: error: static assertion failed: a loom\n      |   static_assert(false)\n      |     ^\n"
+              "tests/refuse/loom.cpp:5:7: note: here\n    5 | " + "x" * 149 + "...\n")
+    if trimmed(output) != wanted:
+        print("errors.py: an output is trimmed otherwise:\n" + trimmed(output))
+        return 1
+    for version, text, stored, status in (("12.2", output, wanted, 0), ("12.2", output.replace("a loom", "an eel"), wanted, 1), ("13.1", output, wanted, 77)):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for path, what in {"kept/g++/version": version, "kept/g++/loom.txt": text, f"{STORED}/loom.g++.txt": stored}.items():
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).write_text(what, encoding="utf-8")
+            with contextlib.redirect_stdout(io.StringIO()):
+                found = compare_printed(folder, folder / "kept", False)
+        if found != status:
+            print(f"errors.py: comparing an output of g++ {version} ended with {found}, expected {status}")
+            return 1
+    print("errors.py: finds each of 9 mistakes, and an output that changed")
     return 0
 
 
@@ -196,6 +288,8 @@ def main():
         return self_test()
     begun = time.process_time()
     repository = Path(sys.argv[1])
+    if "--printed" in sys.argv:
+        return compare_printed(repository, Path(sys.argv[sys.argv.index("--printed") + 1]), "--write" in sys.argv)
     if "--write" in sys.argv:
         write(repository)
     found = list(findings(repository))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lists every public name of the headers, and keeps docs/reference, the index of them.
+"""Lists every public name of the headers, and keeps docs/reference: the index of them, and of each its declaration and docstring.
 
     names.py <repository>            check; exit status 1 and one line per finding
     names.py <repository> --write    write docs/reference from the headers and the tutorials that are there
@@ -14,6 +14,7 @@ headers are read as tokens, not compiled: all branches of an #if, and no macro b
 import re
 import sys
 import tempfile
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 
@@ -44,14 +45,16 @@ NO_NAME = {"decltype", "noexcept", "alignas", "requires", "sizeof", "explicit", 
 
 
 class token:
-    __slots__ = ("kind", "text", "line", "docs", "gap")
+    __slots__ = ("kind", "text", "line", "docs", "gap", "spaced")
 
-    def __init__(self, kind, text, line, docs, gap):
-        self.kind, self.text, self.line, self.docs, self.gap = kind, text, line, docs, gap
+    def __init__(self, kind, text, line, docs, gap, spaced=True):
+        self.kind, self.text, self.line, self.docs, self.gap, self.spaced = kind, text, line, docs, gap, spaced
 
 
 class declaration:
-    """One name: path such as ("schedule", "named"), kind, docstring as lines, whether it is defined here, enumerators."""
+    """One name: path such as ("schedule", "named"), kind, docstring as lines, whether it is defined here, enumerators; its words as lines."""
+
+    words = ()
 
     def __init__(self, path, kind, docs, line, defined=True, values=()):
         self.path, self.kind, self.docs, self.line, self.defined, self.values = path, kind, docs, line, defined, list(values)
@@ -60,7 +63,7 @@ class declaration:
 
 def tokens(text, line=1):
     """Tokens with the `///` lines before each, and with directives as tokens of their own."""
-    result, docs, fresh, last_line, at = [], [], True, 0, 0
+    result, docs, fresh, last_line, at, spaced = [], [], True, 0, 0, True
     while at < len(text):
         if fresh and (directive := re.compile(r"[ \t]*#((?:\\\n|[^\n])*)").match(text, at)):
             result.append(token("directive", re.sub(r"\s*\\\n\s*", " ", directive[1]).strip(), line, docs, False))
@@ -79,8 +82,9 @@ def tokens(text, line=1):
         elif kind == "after":
             result.append(token("after", piece[4:].strip(), line, [], False))
         elif kind not in ("space", "note"):
-            result.append(token(kind, piece, line, docs, line > last_line + 1))
+            result.append(token(kind, piece, line, docs, line > last_line + 1, spaced))
             docs, fresh = [], False
+        spaced = kind in ("space", "line", "note", "doc")
         if kind not in ("space", "line"):
             last_line = line + piece.count("\n")
             fresh = kind == "note" and "\n" in piece and fresh if kind == "note" else fresh
@@ -208,6 +212,9 @@ def read(text):
     for name, (_, _, docs, line) in macros.items():
         if name not in undefined and name.startswith("HEDDLE_"):
             found.append(declaration((name,), "macro", docs, line))
+            parameters, body = macros[name][:2]
+            found[-1].words = [f"#define {name}" + (f"({', '.join(parameters)})" if parameters is not None else "") +
+                               (" " + body if len(body) <= 60 else " ...")]
     walk(ts, (), macros, found)
     return found
 
@@ -320,8 +327,43 @@ def one(ts, begin, path, macros, found):
         name, kind, defined, values = made
         d = declaration(path[1:] + (name,), kind, [(t.line, t.text) for t in remarks] or docs, ts[begin].line, defined, values)
         d.last_line, d.remarks = last, 0
+        d.words = declared(ts[begin:end], head - begin, body - begin if body is not None else None, kind)
         found.append(d)
     return end
+
+
+WIDTH, LINES = 110, 4  # of a declaration on a page
+
+
+def declared(ts, head, body, kind):
+    """A declaration as lines: without its body, and without an initializer that is long; template head and the rest each begin a line."""
+    end = len(ts)
+    if kind in ("function", "class", "enumeration") and body is not None:
+        end = body
+    if kind == "object":
+        stop = next((at for at in range(head, len(ts)) if is_(ts, at, "=") or at == body), len(ts))
+        if sum(len(t.text) + 1 for t in ts[stop:]) > 60:
+            end = stop
+    if kind == "function":  # the initializers of a constructor are none of a function; `= default` is said
+        end = min(end, len(ts))
+
+    def text(part):
+        return " ".join("".join((" " if t.spaced and n else "") + t.text for n, t in enumerate(part) if t.kind != "after").split())
+
+    templates, at = [], 0
+    while at < head:  # what stands before: template heads and constraints
+        if is_(ts, at, "template"):
+            stop = after_angles(ts, at + 1)
+            while is_(ts, stop, "requires"):
+                stop = after_constraint(ts, stop + 1)
+            templates.append(text(ts[at:stop]))
+            at = stop
+        else:
+            break
+    lines = []
+    for piece in [*templates, text(ts[at:end]) + ("" if kind == "macro" else ";")]:
+        lines += textwrap.wrap(re.sub(r"\bHEDDLE_(?:HD|INLINE) ", "", piece), WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return lines if len(lines) <= LINES else [*lines[:LINES - 1], "    ..."]
 
 
 def skip_to_end(ts, at):
@@ -449,6 +491,39 @@ def sentence(docs):
     return text if not text or text[-1] in ".!?)" else text + "."
 
 
+def rest(docs):
+    """What a docstring says after its first sentence, as Markdown: paragraphs, each fact in one of its own, lists, and code."""
+    lines = [line for _, line in docs]
+    if not sentence(docs):
+        return []
+    text, wanted = "", re.sub(r"\W", "", sentence(docs)).lower()
+    for number, line in enumerate(lines):  # where the first sentence ends: behind its letters, and what closes it
+        for at, letter in enumerate(line):
+            text += letter.lower() if re.match(r"\w", letter) else ""
+            if text == wanted:
+                left = re.sub(r"^[.!?:;,)`'\"*]*\s*", "", line[at + 1:])
+                lines = ([left] if left else []) + lines[number + 1:]
+                break
+        else:
+            continue
+        break
+    else:
+        return []
+    result, listed = [], False
+    for line in lines:
+        code = line.startswith("    ") and not listed
+        item = re.match(r"\s*(?:- |\d+\. )", line)
+        before = result[-1] if result else ""
+        if before and (FACTS.match(line) or (code != before.startswith("    ") and not listed) or (item and not listed)):
+            result.append("")
+        listed = bool(item) or (listed and bool(line.strip()))
+        if code or not line.strip():
+            result.append(line.rstrip())
+        else:
+            result.append(re.sub(r"^(\s*)([#>+=~])", r"\1\\\2", escaped(line)))
+    return textwrap.dedent("\n".join(result)).strip("\n").splitlines() if not any(line.startswith("    ") for line in result) else result
+
+
 def escaped(text):
     """Markdown that shows the text: what is not between backticks stands for itself."""
     pieces = text.split("`")
@@ -466,7 +541,7 @@ class name:
 
     def __init__(self, header, path):
         self.header, self.path, self.text = header, path, "::".join(path)
-        self.kind, self.about, self.values, self.line, self.docs = None, "", [], 0, []
+        self.kind, self.about, self.values, self.line, self.docs, self.words = None, "", [], 0, [], []
 
 
 def names(root):
@@ -499,9 +574,13 @@ def names(root):
             if n.kind is None or (not n.values and d.values):
                 n.kind, n.values = d.kind, d.values
             n.line = n.line or d.line
+            if list(d.words) not in n.words:
+                n.words.append(list(d.words))
             if not sentence(n.docs) and d.docs:
                 n.docs, n.line = d.docs, d.line
         for n in mine.values():
+            if n.kind == "class":  # a class that is declared, too, before it is defined: the longer of the two
+                n.words = [max(n.words, key=lambda lines: len("".join(lines)))]
             if n.kind.startswith("using ") and not n.docs:
                 n.docs = [(n.line, f"The same as `{n.kind[6:].removeprefix('heddle::')}`.")]
             n.kind = n.kind.split()[0]
@@ -561,6 +640,29 @@ def tutorial_of(n, pages, elsewhere):
     return None
 
 
+OVERLOADS = 4  # shown of a function
+
+
+def overloads(n):
+    lines = [line for words in n.words[:OVERLOADS] for line in words] or [n.text]
+    return lines + ([f"// and {len(n.words) - OVERLOADS} more"] if len(n.words) > OVERLOADS else [])
+
+
+def heading(n, by_name):
+    """A name, and its header where another of the room, or one that differs only by signs and capitals, has the same anchor."""
+    mine = [m for m in by_name[n.text] if room_of(m.header) == room_of(n.header)]
+    twins = [text for text in ANCHORS[anchor(n.text.lower())] if text != n.text and any(room_of(m.header) == room_of(n.header) for m in by_name[text])]
+    shown = n.text.replace("_", "\\_") if n.text.startswith("_") or n.text.endswith("_") else n.text
+    return f"{shown} ({n.kind} of {n.header.removeprefix('heddle/')})" if len(mine) > 1 or twins else shown
+
+
+def anchor_of(n, by_name):
+    return anchor(heading(n, by_name).lower().replace(" ", "-"))
+
+
+ANCHORS = defaultdict(set)
+
+
 def made_pages(root, found, about):
     """The pages of the reference: path and text."""
     pages, mentioned = {}, tutorials(root)
@@ -570,10 +672,13 @@ def made_pages(root, found, about):
             by_room[room_of(n.header)].append(n.header)
         by_header[n.header].append(n)
         by_name[n.text].append(n)
+    ANCHORS.clear()
+    for text in by_name:
+        ANCHORS[anchor(text.lower())].add(text)
     for room, headers in by_room.items():
         lines = [f"# {room}: {ABOUT.get(room, room)}", "",
-                 "Each public name of the room's headers, in their order, with the first sentence of its docstring; the rest of it, shapes, units,",
-                 "errors and sources, is in the header. A name that is a link leads to the page that introduces it. [All names](index.md).", ""]
+                 "Each public name of the room's headers, in their order, with its sentence; then its declaration and the rest of its docstring: shapes,",
+                 "units, errors, sources. A name that is a link leads to the page that introduces it. [All names](index.md).", ""]
         for header in headers:
             summary = escaped(about[header])
             lines += [f"## {header}", summary[:1].upper() + summary[1:] + ("" if summary.endswith(".") else "."), "", "| | | |", "|---|---|---|"]
@@ -581,8 +686,12 @@ def made_pages(root, found, about):
                 page = tutorial_of(n, mentioned, len(by_name[n.text]) > 1)
                 shown = f"[`{n.text}`](../{path_of(page)})" if page else f"`{n.text}`"
                 values = " Values: " + ", ".join(f"`{value}`" for value in n.values) + "." if n.values else ""
-                lines.append(f"| {shown} | {n.kind} | {escaped(n.about)}{values} |")
+                lines.append(f"| {shown} | [{n.kind}](#{anchor_of(n, by_name)}) | {escaped(n.about)}{values} |")
             lines.append("")
+            for n in by_header[header]:
+                lines += [f"### {heading(n, by_name)}", "", "```cpp", *overloads(n), "```", ""]
+                said = rest(n.docs)
+                lines += [*said, ""] if said else []
         pages[f"{PAGES}/{room}.md"] = "\n".join(lines)
     lines = ["# Reference: every public name", "",
              "Written by `tests/docs/names.py` from the docstrings of the headers. Names are those of namespace `heddle`.", "",
@@ -594,7 +703,7 @@ def made_pages(root, found, about):
         if text.split("::")[-1][0].lower() != letter:
             letter = text.split("::")[-1][0].lower()
             lines += ["", f"## {letter.upper()}"]
-        links = [f"[{{}}]({room_of(n.header)}.md#{anchor(n.header)})" for n in by_name[text]]
+        links = [f"[{{}}]({room_of(n.header)}.md#{anchor_of(n, by_name)})" for n in by_name[text]]
         if len(links) == 1:
             lines.append(links[0].format(f"`{text}`") + ",")
         else:
@@ -712,21 +821,29 @@ def self_test():
         ({"include/heddle/core/a.hpp": header("/// Prints a.", "void print(int);"), "include/heddle/mesh/b.hpp": header("void print(long);")}, {},
          "mesh/b.hpp:4: function print: no ///"),
     ]
-    shown = [  # files, page, a line that it must have
-        (good, "core", "| `axis` | class | An axis. |"),
+    shown = [  # files, page, a line that it must have, or lines with | between them
+        (good, "core", "| `axis` | [class](#axis) | An axis. |"),
         ({**good, "docs/tutorial/mesh.md": "An `axis<dp>`.\n", "docs/tutorial/io.md": "`axis`\n", "README.md": "## Read on\n[io](docs/tutorial/io.md)\n"}, "core",
-         "| [`axis`](../tutorial/io.md) | class | An axis. |"),
-        ({**good, "docs/tutorial/mesh.md": "```cpp\nhd::axis<dp> a;\n```\n"}, "core", "| [`axis`](../tutorial/mesh.md) | class | An axis. |"),
-        ({**good, "docs/tutorial/mesh.md": "```cpp\nint axis;\n```\n`mesh.axis` `io::axis` `heddle/axis.hpp`\n"}, "core", "| `axis` | class | An axis. |"),
+         "| [`axis`](../tutorial/io.md) | [class](#axis) | An axis. |"),
+        ({**good, "docs/tutorial/mesh.md": "```cpp\nhd::axis<dp> a;\n```\n"}, "core", "| [`axis`](../tutorial/mesh.md) | [class](#axis) | An axis. |"),
+        ({**good, "docs/tutorial/mesh.md": "```cpp\nint axis;\n```\n`mesh.axis` `io::axis` `heddle/axis.hpp`\n"}, "core", "| `axis` | [class](#axis) | An axis. |"),
         ({**good, "include/heddle/mesh/b.hpp": header("/// Another.", "struct axis {};"), "docs/tutorial/mesh.md": "`axis`\n"}, "core",
-         "| `axis` | class | An axis. |"),
+         "| `axis` | [class](#axis) | An axis. |"),
         ({**good, "include/heddle/mesh/b.hpp": header("/// Another.", "struct axis {};"), "docs/tutorial/mesh.md": "`axis`\n"}, "mesh",
-         "| [`axis`](../tutorial/mesh.md) | class | Another. |"),
+         "| [`axis`](../tutorial/mesh.md) | [class](#axis) | Another. |"),
         ({"include/heddle/core/a.hpp": header("/// A *view*<T> | [0, n) of a_b, `x|y`.", "struct a {};")}, "core",
-         "| `a` | class | A \\*view\\*\\<T> \\| \\[0, n) of a_b, `x\\|y`. |"),
+         "| `a` | [class](#a) | A \\*view\\*\\<T> \\| \\[0, n) of a_b, `x\\|y`. |"),
         ({**good, "include/heddle/mesh/b.hpp": header("/// Another.", "struct axis {};")}, "index",
-         "`axis` ([core/a](core.md#heddlecoreahpp), [mesh/b](mesh.md#heddlemeshbhpp))"),
-        ({"include/heddle/core/a.hpp": header("/// Which.", "enum class kind { one, two };")}, "core", "| `kind` | enumeration | Which. Values: `one`, `two`. |"),
+         "`axis` ([core/a](core.md#axis), [mesh/b](mesh.md#axis))"),
+        ({"include/heddle/core/a.hpp": header("/// Adds. Of two,", "/// the sum.", "/// Errors: `error`, or a<b>.", "template <class T>", "  requires (sizeof(T) > 2)",
+          "HEDDLE_HD constexpr T add(T a, T b = T{1}) { return a + b; }")}, "core",
+         "### add||```cpp|template <class T> requires (sizeof(T) > 2)|constexpr T add(T a, T b = T{1});|```||Of two,|the sum.||Errors: `error`, or a\\<b>."),
+        ({"include/heddle/core/a.hpp": header("/// Adds.", "int add(int);", "long add(long);", "/// A size.", "inline constexpr int size = 4;", "/// Long.",
+          "inline constexpr int long_one[] = {" + "1000000000, " * 9 + "};")}, "core",
+         "### add||```cpp|int add(int);|long add(long);|```||### size||```cpp|inline constexpr int size = 4;|```||### long_one||```cpp|inline constexpr int long_one[];|```"),
+        ({**good, "include/heddle/core/b.hpp": header("/// Another.", "class axis : base {", "  int f();", "};")}, "core",
+         "### axis (class of core/b.hpp)||```cpp|class axis : base;|```"),
+        ({"include/heddle/core/a.hpp": header("/// Which.", "enum class kind { one, two };")}, "core", "| `kind` | [enumeration](#kind) | Which. Values: `one`, `two`. |"),
     ]
 
     def put(root, files):
@@ -748,7 +865,7 @@ def self_test():
             put(Path(folder), files)
             write(folder)
             lines = (Path(folder) / PAGES / f"{page}.md").read_text(encoding="utf-8").splitlines()
-        if line not in lines:
+        if ("|" + line + "|" not in "|" + "|".join(lines) + "|") if line.startswith("###") else line not in lines:
             failed += 1
             print(f"self-test of page {number}: expected {line!r} in {lines}")
     count = len(reads) + len(cases) + len(shown)

@@ -168,7 +168,7 @@ struct elementwise_operator : detail::kernel_base {
   static constexpr bool fits = ((Rs == R) && ...);
   template <class Op, class X, class... Xs>
   static auto shape(const X& x, const Xs&... rest) {
-    std::size_t at = 0;
+    [[maybe_unused]] std::size_t at = 0;  // of one operand, which g++ 16 warns of
     (detail::expect_shape<Op>(++at, x.shape(), rest), ...);
     return x.shape();
   }

@@ -355,7 +355,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       std::string input;  // a copy, where the result is poisoned that the caller's is part of
     };
     auto mine = std::make_shared<context>(context{work, {elements, size()}, {}, {}});
-    started request(world_, group_, rank_);
+    started begun(world_, group_, rank_);
     const std::int64_t chunks = mine->cut.number();
     const void* in = x.data();
     if constexpr (detail::has_poison<T>) {
@@ -367,12 +367,12 @@ class threads_communicator : private detail::argument_checks<threads_communicato
     }
     auto all = group_->start(rank_, call, in, y.data(), static_cast<std::int64_t>(x.size_bytes()), chunks);
     mine->at.call = all.get();
-    request.work_ = {chunks, std::move(mine), [](const void* c, std::int64_t chunk) -> std::int64_t {
-                       const context& own = *static_cast<const context*>(c);
-                       return own.work(own.at, own.cut.first(chunk), own.cut.last(chunk));
-                     }};
-    request.call_ = std::move(all);
-    return request;
+    begun.work_ = {chunks, std::move(mine), [](const void* c, std::int64_t chunk) -> std::int64_t {
+                     const context& own = *static_cast<const context*>(c);
+                     return own.work(own.at, own.cut.first(chunk), own.cut.last(chunk));
+                   }};
+    begun.call_ = std::move(all);
+    return begun;
   }
   template <class T, class Op>
   static consteval bool can_fold() {

@@ -287,7 +287,7 @@ struct unshard {
                   "heddle: passes::unshard: the two stages of an overlapped pair are used at once, but only one is "
                   "to be resident; let `resident` be 2 or more");
             int last = -1;  // the use of the last that is to be resident
-            for (int n = 0, s = 0; n < resident && (s = next_used(rank, last)) >= 0; ++n) last = use[s];
+            for (int kept = 0, s = 0; kept < resident && (s = next_used(rank, last)) >= 0; ++kept) last = use[s];
             for (int i = first[rank]; i < first[rank + 1]; ++i)
               if (gathered[own[i]] && use[own[i]] > last) {
                 out.push_back({action_kind::reshard, own[i], -1});
