@@ -6,6 +6,7 @@
 #include <heddle/sim/actor_graph.hpp>
 #include <heddle/sim/clairvoyant.hpp>
 #include <heddle/sim/gantt.hpp>
+#include <heddle/sim/long_prompt.hpp>
 #include <heddle/sim/mfu.hpp>
 #include <heddle/sim/nccl_model.hpp>
 #include <heddle/sim/network.hpp>

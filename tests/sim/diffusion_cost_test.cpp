@@ -1,7 +1,8 @@
-// The cost of diffusion decoding gives dInfer's speeds; its rows are those of a walk over forwards.
+// Costs of diffusion decoding and of long prompts give published speeds and times; rows are those of a walk over forwards.
 #include "catch.hpp"
 
 #include <heddle/sim/diffusion_cost.hpp>
+#include <heddle/sim/long_prompt.hpp>
 
 #include <cmath>
 #include <initializer_list>
@@ -54,4 +55,24 @@ TEST_CASE("rows of diffusion's forwards in the mean are those of a walk over the
         CHECK(a.forwards() == Approx(forwards));
         CHECK(a.rows() == Approx(rows / forwards));
       }
+}
+
+TEST_CASE("times of long prompts are foretold from the shortest one of SpikingBrain's table", "[sim][published]") {
+  // Tokens in 1,024 and GPUs, and the published seconds of SpikingBrain-7B; Qwen2.5-7B took 7.419, 14.398 and 27.929.
+  const sim::measured_prompt all{256, 8, 7.419}, states{256, 8, 1.015};
+  // 14 layers whose states of 28 heads are in float, in four pieces over links of 25 GB/s.
+  const sim::passed_states passed{
+      .layers = 14, .bytes = 28 * 128 * 128 * 4, .blocks = 4, .bytes_per_second = 25e9, .latency = 5e-6};
+  CHECK(passed.layers * passed.bytes == Approx(25.7e6).epsilon(0.001));
+  CHECK(sim::seconds_of_attention(all, 512, 16) == Approx(14.398).epsilon(0.04));
+  const double of_attention = sim::seconds_of_attention(all, 1024, 32);
+  CHECK(of_attention == Approx(29.676));
+  CHECK(of_attention == Approx(27.929).epsilon(0.07));
+  CHECK(of_attention / sim::seconds_of_states(states, passed, 1024, 32) == Approx(26.5).epsilon(0.1));
+  constexpr double published[] = {1.015, 1.037, 1.054, 1.070, 1.073};
+  for (int i = 0; i < 5; ++i) {
+    CAPTURE(i);
+    CHECK(sim::seconds_of_states(states, passed, 256 << i, 8 << i) == Approx(published[i]).epsilon(0.04));
+  }
+  CHECK(sim::seconds_of_states(states, passed, 4096, 128) < 1.06 * 1.015);
 }

@@ -1,6 +1,8 @@
 // heddle/compute/decay_attention.hpp: linear attention whose states decay by a number for each key dimension, for any backend.
 #pragma once
 
+#include <heddle/compute/host/lanes.hpp>
+#include <heddle/compute/host/math.hpp>
 #include <heddle/compute/ops/on_rows.hpp>
 #include <heddle/compute/group/threads.hpp>
 #include <heddle/core/config.hpp>
@@ -122,6 +124,14 @@ struct decays_of_gates {
       decays[r * columns + c] = std::exp(log_of / normalizer);
     });
   }
+  /// The same by a thread of the host, several elements at once.
+  void by_one_thread(std::int64_t r) const {
+    const auto decay = [n = normalizer](T gate) {
+      const auto x = static_cast<S>(gate);
+      return exp_lane((choose(x < S(0), x, S(0)) - log1p_lane(exp_lane(choose(x > S(0), -x, x)))) / n);
+    };
+    map_lanes(columns, decays + r * columns, decay, gates + r * columns);
+  }
 };
 /// Rows [rows]: gradients of logarithms of decays, in place, become those of gates.
 template <class T, class S, class Space>
@@ -158,6 +168,44 @@ struct decay_forward {
                       items.of_keys<Space>(v), items.of_keys<Space>(decays), items.of_states<Space>(states),
                       items.of_queries<Space>(out));
   }
+  // A row goes into W columns of a state, where it is given, and `M` of its queries get what is there, all in one pass: the
+  // sums of one query wait for each other, and what goes through the state alone compilers turn by its rows.
+  template <bool Enters, int M, int W>
+  HEDDLE_HD static void pass(const S* decay, const T* key, const S* value, S* at, const T* q, std::int64_t d, S scale,
+                             T* out) {
+    S sum[M * W + 1] = {}, now[W], entering[W] = {};  // of this function alone: no pointer leads to them
+    for (int w = 0; Enters && w < W; ++w) entering[w] = value[w];
+    for (std::int64_t a = 0; a < d; ++a) {
+      if constexpr (Enters) {
+        const S of_key = not_negative<S>(key[a]), of_decay = decay[a];
+        for (int w = 0; w < W; ++w) now[w] = of_decay * at[a * W + w] + of_key * entering[w];
+        for (int w = 0; w < W; ++w) at[a * W + w] = now[w];
+      } else {
+        for (int w = 0; w < W; ++w) now[w] = at[a * W + w];
+      }
+      for (int m = 0; m < M; ++m) {
+        const S of_query = not_negative<S>(q[m * d + a]);
+        for (int w = 0; w < W; ++w) sum[m * W + w] += of_query * now[w];
+      }
+    }
+    for (int m = 0; m < M; ++m)
+      for (int w = 0; w < W; ++w) out[m * d + w] = static_cast<T>(scale * sum[m * W + w]);
+  }
+  template <int M, int W>
+  HEDDLE_HD static void ask(std::int64_t queries, S* at, const T* q, std::int64_t d, S scale, T* out) {
+    for (; queries >= M; queries -= M, q += M * d, out += M * d)
+      pass<false, M, W>(nullptr, nullptr, nullptr, at, q, d, scale, out);
+    if constexpr (M > 1) ask<M - 1, W>(queries, at, q, d, scale, out);
+  }
+  // The row with up to `M` of the queries, then the others.
+  template <int M, int W>
+  HEDDLE_HD static void enter(std::int64_t queries, const S* decay, const T* key, const S* value, S* at, const T* q,
+                              std::int64_t d, S scale, T* out) {
+    if constexpr (M > 0)
+      if (queries < M) return enter<M - 1, W>(queries, decay, key, value, at, q, d, scale, out);
+    pass<true, M, W>(decay, key, value, at, q, d, scale, out);
+    if (queries > M) ask<4, W>(queries - M, at, q + M * d, d, scale, out + M * d);
+  }
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t i) const {
     items.each(g, i, [&]<int W>(const state_rows& s, std::int64_t h, std::int64_t j, std::integral_constant<int, W>) {
@@ -173,19 +221,11 @@ struct decay_forward {
         const T* const key = k + r * keys + h * d;
         S value[W];
         for (int w = 0; w < W; ++w) value[w] = static_cast<S>(v[r * keys + h * d + j + w]);
-        for (std::int64_t a = 0; a < d; ++a) {
-          const S of_key = not_negative<S>(key[a]), of_decay = decay[a];
-          for (int w = 0; w < W; ++w) at[a * W + w] = of_decay * at[a * W + w] + of_key * value[w];
-        }
-        for (std::int64_t m = 0; out != nullptr && m < group; ++m) {
-          const std::int64_t head = r * queries + (h * group + m) * d;
-          S sum[W] = {};
-          for (std::int64_t a = 0; a < d; ++a) {
-            const S of_query = not_negative<S>(q[head + a]);
-            for (int w = 0; w < W; ++w) sum[w] += of_query * at[a * W + w];
-          }
-          for (int w = 0; w < W; ++w) out[head + j + w] = static_cast<T>(scale * sum[w]);
-        }
+        const std::int64_t head = r * queries + h * group * d;
+        if (out == nullptr)
+          enter<0, W>(0, decay, key, value, at, q + head, d, scale, nullptr);
+        else
+          enter<4, W>(group, decay, key, value, at, q + head, d, scale, out + head + j);
       }
       for (std::int64_t a = 0; kept != nullptr && a < d; ++a)
         for (int w = 0; w < W; ++w) kept[a * d + w] = at[a * W + w];

@@ -97,6 +97,24 @@ inline T exp_lane(T x) noexcept {
   return p * power_of_two(half) * power_of_two(n - half);
 }
 
+/// artanh(z) / z as a polynomial of z^2, highest power first.
+template <int Term, std::floating_point T>
+inline T artanh_polynomial(T square, T sum) noexcept {
+  if constexpr (Term < 0) {
+    return sum;
+  } else {
+    constexpr T coefficient = T(1) / T(2 * Term + 1);
+    return artanh_polynomial<Term - 1>(square, sum * square + coefficient);
+  }
+}
+
+/// log(1 + u) for u from 0 to 1, without branches or calls: 2 artanh(z) with z = u / (2 + u) <= 1/3.
+template <std::floating_point T>
+inline T log1p_lane(T u) noexcept {
+  const T z = u / (T(2) + u);
+  return T(2) * z * artanh_polynomial<std::is_same_v<T, float> ? 7 : 16>(z * z, T(0));
+}
+
 /// 1 / (1 + e^-x).
 template <std::floating_point T>
 inline T sigmoid_lane(T x) noexcept {
