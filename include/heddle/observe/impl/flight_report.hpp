@@ -436,49 +436,86 @@ class flight_judge {
     return report_;
   }
 
-  // A rank that makes the calls of a step in another order than those of the step before, while most ranks do not: calls of two groups
-  // that are swapped, where no circle of waits follows.
+  // Ranks that made the calls of one step in the same order, and those of the next in several: calls of two groups that are swapped, where
+  // no circle of waits follows. What most of them did is right; of as many, what the step after shows.
   flight_report find_swap() {
-    std::map<std::int64_t, std::map<int, std::vector<const flight_record*>>> steps;
     for (const auto& [r, f] : of_)
       for (const flight_record& c : f->calls)
         // The first step that is kept may be cut.
-        if (c.call > 0 && c.mark > f->calls.front().mark) steps[c.mark][r].push_back(&c);
-    const auto same_call = [](const flight_record* a, const flight_record* b) {
-      return a->group == b->group && a->what == b->what;
-    };
-    const auto less = [](const flight_record* a, const flight_record* b) {
-      return std::pair(a->group, a->what) < std::pair(b->group, b->what);
-    };
-    for (auto last = steps.begin(); last != steps.end(); ++last) {
-      const auto now = std::next(last);
-      if (now == steps.end()) break;
-      std::vector<int> turned, kept;
-      std::string how;
-      for (const auto& [r, calls] : now->second) {
-        auto before = last->second[r], sorted = calls;
-        const auto [a, b] = std::mismatch(before.begin(), before.end(), calls.begin(), calls.end(), same_call);
-        if (a == before.end() && b == calls.end()) kept.push_back(r);
-        if (a == before.end() || b == calls.end()) continue;
-        const flight_record *usual = *a, *early = *b;
-        std::sort(before.begin(), before.end(), less);
-        std::sort(sorted.begin(), sorted.end(), less);
-        if (!std::equal(before.begin(), before.end(), sorted.begin(), sorted.end(), same_call)) continue;
-        const auto& groups = of_.at(r)->groups;
-        how += " Rank " + std::to_string(r) + " entered " + early->operation + " on communicator (" +
-               groups[early->group].name + ") where it entered " + usual->operation + " on communicator (" +
-               groups[usual->group].name + ") before.";
-        turned.push_back(r);
-      }
-      if (turned.empty() || turned.size() >= kept.size()) continue;
-      report_.what = flight_report::kind::disagreed;
-      report_.culprits = turned;
-      report_.text = "disagreed: the order of calls of step " + std::to_string(now->first) +
-                     " is another than that of step " + std::to_string(last->first) + ", only on " +
-                     ranks_text(turned) + ", and nobody waits." + how;
-      break;
+        if (c.call > 0 && c.mark > f->calls.front().mark) steps_[c.mark][r].push_back(&c);
+    for (auto step = steps_.begin(); step != steps_.end(); ++step) {
+      const auto next = std::next(step);
+      if (next == steps_.end()) break;
+      // Nothing is before the first step: that after it is what it is compared with.
+      if (step == steps_.begin() && turned(next, step, next)) break;
+      if (turned(step, next, std::next(next))) break;
     }
     return report_;
+  }
+  using ordered_calls = std::vector<const flight_record*>;
+  using steps_of_ranks = std::map<std::int64_t, std::map<int, ordered_calls>>;
+  // Calls by the names of their groups: ranks of different groups of one name do the same work.
+  std::vector<std::pair<std::string, std::uint64_t>> order_of(int r, const steps_of_ranks::const_iterator& step) const {
+    std::vector<std::pair<std::string, std::uint64_t>> order;
+    if (step == steps_.end()) return order;
+    if (const auto calls = step->second.find(r); calls != step->second.end())
+      for (const flight_record* c : calls->second) order.emplace_back(of_.at(r)->groups[c->group].name, c->what);
+    return order;
+  }
+  // Whether ranks with one order in step `usual` have several in step `now`, of the same calls.
+  bool turned(steps_of_ranks::const_iterator usual, steps_of_ranks::const_iterator now,
+              steps_of_ranks::const_iterator after) {
+    using order = std::vector<std::pair<std::string, std::uint64_t>>;
+    std::map<order, std::map<order, std::vector<int>>> alike;
+    for (const auto& [r, calls] : now->second) {
+      auto before = order_of(r, usual), sorted_before = before, here = order_of(r, now), sorted = here;
+      std::sort(sorted_before.begin(), sorted_before.end());
+      std::sort(sorted.begin(), sorted.end());
+      if (sorted == sorted_before) alike[std::move(before)][std::move(here)].push_back(r);
+    }
+    for (const auto& [before, orders] : alike) {
+      if (orders.size() < 2) continue;
+      std::size_t most = 0;
+      for (const auto& [how, ranks] : orders) most = (std::max)(most, ranks.size());
+      std::vector<const std::vector<int>*> sides, right;
+      std::set<order> later;
+      for (const auto& [how, ranks] : orders) {
+        sides.push_back(&ranks);
+        for (const int r : ranks) later.insert(order_of(r, after));
+      }
+      for (const auto& [how, ranks] : orders)
+        if (ranks.size() == most) right.push_back(&ranks);
+      if (right.size() > 1 && later.size() == 1)
+        if (const auto found = orders.find(*later.begin()); found != orders.end()) right = {&found->second};
+      const bool decided = right.size() == 1;
+      const std::vector<int>& like = decided ? *right.front() : *sides.front();
+      std::vector<int> others;
+      std::string how;
+      for (const std::vector<int>* side : sides) {
+        if (side == &like) continue;
+        others.insert(others.end(), side->begin(), side->end());
+        const ordered_calls& theirs = now->second.at(side->front());
+        const ordered_calls& ours = now->second.at(like.front());
+        const auto there = order_of(side->front(), now), here = order_of(like.front(), now);
+        const auto at = std::mismatch(there.begin(), there.end(), here.begin()).first - there.begin();
+        how += " Rank " + std::to_string(side->front()) + " entered " +
+               where(side->front(), *theirs[static_cast<std::size_t>(at)]) + " where rank " +
+               std::to_string(like.front()) + " entered " + where(like.front(), *ours[static_cast<std::size_t>(at)]) +
+               ".";
+      }
+      std::sort(others.begin(), others.end());
+      report_.what = decided ? flight_report::kind::disagreed : flight_report::kind::undecided;
+      if (decided) report_.culprits = others;
+      report_.text = std::string(to_string(report_.what)) + ": " + ranks_text(others) + " made the calls of step " +
+                     std::to_string(now->first) + " in another order than " + ranks_text(like) +
+                     ", and nobody waits. In step " + std::to_string(usual->first) + " these had one order." + how;
+      if (!decided) report_.text += " As many did one as the other, and no later step says which is right.";
+      return true;
+    }
+    return false;
+  }
+  std::string where(int r, const flight_record& c) const {
+    return c.operation + " on communicator (" + of_.at(r)->groups[c.group].name + ")";
   }
 
   // The first to fail ended the others: those say so themselves. `others`: somebody else is to blame as well.
@@ -569,6 +606,7 @@ class flight_judge {
   std::map<int, const flight_record*> inside_;
   std::map<int, std::vector<int>> waits_;
   std::set<int> awaited_, unsure_;
+  std::map<std::int64_t, std::map<int, std::vector<const flight_record*>>> steps_;  // collectives by step and rank
 };
 
 }  // namespace detail
