@@ -452,70 +452,58 @@ class flight_judge {
     }
     return report_;
   }
-  using ordered_calls = std::vector<const flight_record*>;
-  using steps_of_ranks = std::map<std::int64_t, std::map<int, ordered_calls>>;
   // Calls by the names of their groups: ranks of different groups of one name do the same work.
-  std::vector<std::pair<std::string, std::uint64_t>> order_of(int r, const steps_of_ranks::const_iterator& step) const {
-    std::vector<std::pair<std::string, std::uint64_t>> order;
-    if (step == steps_.end()) return order;
-    if (const auto calls = step->second.find(r); calls != step->second.end())
-      for (const flight_record* c : calls->second) order.emplace_back(of_.at(r)->groups[c->group].name, c->what);
-    return order;
+  using order = std::vector<std::pair<std::string, std::uint64_t>>;
+  using steps_of_ranks = std::map<std::int64_t, std::map<int, std::vector<const flight_record*>>>;
+  order order_of(int r, const steps_of_ranks::const_iterator& step) const {
+    order all;
+    if (step == steps_.end() || !step->second.contains(r)) return all;
+    for (const flight_record* c : step->second.at(r)) all.emplace_back(of_.at(r)->groups[c->group].name, c->what);
+    return all;
   }
   // Whether ranks with one order in step `usual` have several in step `now`, of the same calls.
   bool turned(steps_of_ranks::const_iterator usual, steps_of_ranks::const_iterator now,
               steps_of_ranks::const_iterator after) {
-    using order = std::vector<std::pair<std::string, std::uint64_t>>;
     std::map<order, std::map<order, std::vector<int>>> alike;
     for (const auto& [r, calls] : now->second) {
-      auto before = order_of(r, usual), sorted_before = before, here = order_of(r, now), sorted = here;
-      std::sort(sorted_before.begin(), sorted_before.end());
-      std::sort(sorted.begin(), sorted.end());
-      if (sorted == sorted_before) alike[std::move(before)][std::move(here)].push_back(r);
+      auto before = order_of(r, usual), here = order_of(r, now);
+      if (std::is_permutation(before.begin(), before.end(), here.begin(), here.end()))
+        alike[std::move(before)][std::move(here)].push_back(r);
     }
     for (const auto& [before, orders] : alike) {
       if (orders.size() < 2) continue;
-      std::size_t most = 0;
-      for (const auto& [how, ranks] : orders) most = (std::max)(most, ranks.size());
-      std::vector<const std::vector<int>*> sides, right;
+      const auto fewer = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
+      auto like = std::max_element(orders.begin(), orders.end(), fewer);
+      const auto as_many = [&](const auto& one) { return one.second.size() == like->second.size(); };
+      bool decided = std::count_if(orders.begin(), orders.end(), as_many) == 1;
       std::set<order> later;
-      for (const auto& [how, ranks] : orders) {
-        sides.push_back(&ranks);
-        for (const int r : ranks) later.insert(order_of(r, after));
-      }
       for (const auto& [how, ranks] : orders)
-        if (ranks.size() == most) right.push_back(&ranks);
-      if (right.size() > 1 && later.size() == 1)
-        if (const auto found = orders.find(*later.begin()); found != orders.end()) right = {&found->second};
-      const bool decided = right.size() == 1;
-      const std::vector<int>& like = decided ? *right.front() : *sides.front();
+        for (const int r : ranks) later.insert(order_of(r, after));
+      if (const auto found = orders.find(*later.begin()); !decided && later.size() == 1 && found != orders.end())
+        like = found, decided = true;
       std::vector<int> others;
       std::string how;
-      for (const std::vector<int>* side : sides) {
-        if (side == &like) continue;
-        others.insert(others.end(), side->begin(), side->end());
-        const ordered_calls& theirs = now->second.at(side->front());
-        const ordered_calls& ours = now->second.at(like.front());
-        const auto there = order_of(side->front(), now), here = order_of(like.front(), now);
-        const auto at = std::mismatch(there.begin(), there.end(), here.begin()).first - there.begin();
-        how += " Rank " + std::to_string(side->front()) + " entered " +
-               where(side->front(), *theirs[static_cast<std::size_t>(at)]) + " where rank " +
-               std::to_string(like.front()) + " entered " + where(like.front(), *ours[static_cast<std::size_t>(at)]) +
-               ".";
+      for (const auto& side : orders) {
+        if (&side == &*like) continue;
+        others.insert(others.end(), side.second.begin(), side.second.end());
+        const auto first = std::mismatch(side.first.begin(), side.first.end(), like->first.begin()).first;
+        const auto entered = [&](int r) {
+          const flight_record& c = *now->second.at(r)[static_cast<std::size_t>(first - side.first.begin())];
+          return "ank " + std::to_string(r) + " entered " + c.operation + " on communicator (" +
+                 of_.at(r)->groups[c.group].name + ")";
+        };
+        how += " R" + entered(side.second.front()) + " where r" + entered(like->second.front()) + ".";
       }
       std::sort(others.begin(), others.end());
       report_.what = decided ? flight_report::kind::disagreed : flight_report::kind::undecided;
       if (decided) report_.culprits = others;
       report_.text = std::string(to_string(report_.what)) + ": " + ranks_text(others) + " made the calls of step " +
-                     std::to_string(now->first) + " in another order than " + ranks_text(like) +
+                     std::to_string(now->first) + " in another order than " + ranks_text(like->second) +
                      ", and nobody waits. In step " + std::to_string(usual->first) + " these had one order." + how;
       if (!decided) report_.text += " As many did one as the other, and no later step says which is right.";
       return true;
     }
     return false;
-  }
-  std::string where(int r, const flight_record& c) const {
-    return c.operation + " on communicator (" + of_.at(r)->groups[c.group].name + ")";
   }
 
   // The first to fail ended the others: those say so themselves. `others`: somebody else is to blame as well.
@@ -606,7 +594,7 @@ class flight_judge {
   std::map<int, const flight_record*> inside_;
   std::map<int, std::vector<int>> waits_;
   std::set<int> awaited_, unsure_;
-  std::map<std::int64_t, std::map<int, std::vector<const flight_record*>>> steps_;  // collectives by step and rank
+  steps_of_ranks steps_;  // collectives
 };
 
 }  // namespace detail
