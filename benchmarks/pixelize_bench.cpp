@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
   std::uint32_t at = 17;
   for (std::uint8_t& v : x.elements()) v = static_cast<std::uint8_t>((at = at * 1664525u + 1013904223u) >> 24);
   const std::uint8_t* const in = x.elements().data();
-  std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * columns)), ours;
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * columns)), ours(out.size());
   hd::compute::host<> one, two(2);
   pv::pixelized means;
   for (const int side : {16, 32}) {
@@ -78,9 +78,9 @@ int main(int argc, char** argv) {
     };
     const pv::detail::noise_source none{}, noise{7, with_noise::sum_scale};
     const auto t = in_turn(
-        rounds, {[&] { as_printed(in, out.data(), side, none); }, [&] { ours = pv::expand(plain(0, map)(one, x), 0); },
+        rounds, {[&] { as_printed(in, out.data(), side, none); }, [&] { pv::expand(plain(0, map)(one, x), 0, ours); },
                  [&] { means = plain(0, map)(one, x); }, [&] { as_printed(in, out.data(), side, noise); },
-                 [&] { noisy(one), ours = pv::expand(means, 0); }});
+                 [&] { noisy(one), pv::expand(means, 0, ours); }});
     const bool same = ours == out;
     std::printf(
         "side %d: as printed %.2f ms, %.2f with noise; here %.2f, means only %.2f, with noise %.2f; same pixels: %s\n",

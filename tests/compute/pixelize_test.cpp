@@ -379,6 +379,8 @@ TEST_CASE("pixelization refuses before anything is charged", "[compute]") {
   CHECK(spent.left() == pv::budget{0, 1});
   CHECK_THROWS_WITH(run(pv::by_hand(std::uint8_t{8}), 1, 0), Contains("have had"));
   CHECK_THROWS_WITH(pv::expand(means, 2), Contains("frame 2 of 2"));
+  std::vector<std::uint8_t> small(3);
+  CHECK_THROWS_WITH(pv::expand(means, 0, small), Contains("values here, there is room for 3"));
   const auto made = [](pv::budget epsilon, std::int64_t m, std::vector<std::uint8_t> sides) {
     return pv::pixelizer<pv::by_hand>(1, epsilon, m, sides, pv::by_hand(std::uint8_t{8}));
   };

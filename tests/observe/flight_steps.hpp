@@ -18,10 +18,14 @@ namespace hd = heddle;
 using hd::dp, hd::tp;
 using grid = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
 
-// Four steps; in step 2 rank `culprit` does what `fault` says.
+// Four steps; in step 2 rank `culprit` does what `fault` says, or with "turn012" ranks 0, 1 and 2 turn.
 template <class World>
-void steps(World& world, int culprit, const std::string& fault) {
-  const bool mine = world.rank() == culprit;
+void steps(World& world, int culprit, std::string fault) {
+  bool mine = world.rank() == culprit;
+  if (fault.starts_with("turn") && fault != "turn") {
+    mine = fault.find(std::to_string(world.rank())) != std::string::npos;
+    fault = "turn";
+  }
   for (int step = 0; step < 4; ++step) {
     world.mark(step);
     const bool now = mine && step == 2;

@@ -34,6 +34,8 @@ struct pixelized {
 /// The pixels of one frame, each the mean of its block. `frame` is the local number. Shapes: rows that are held x columns x
 /// channels. Errors: `config_error` for a frame that is not held.
 HEDDLE_INLINE std::vector<std::uint8_t> expand(const pixelized& means, std::int64_t frame);
+/// The same into memory that is there. Errors: `config_error`, also for another size than the frame's.
+HEDDLE_INLINE void expand(const pixelized& means, std::int64_t frame, std::span<std::uint8_t> out);
 
 namespace detail {
 // Rows or columns of tile `tile` of `extent` in all.
@@ -109,10 +111,10 @@ struct noise_source {
   }
 };
 
-// Mean, to the nearest, of n values of 0 to 255 whose sum with noise is `sum`.
+// Mean, to the nearest, of n values of 0 to 255 whose sum with noise is `sum`. Requires n <= 2^22: divisions of 32 bits are faster.
 HEDDLE_HD constexpr std::uint8_t rounded_mean(std::int64_t sum, std::int64_t n) noexcept {
   const std::int64_t held = sum < 0 ? 0 : sum > 255 * n ? 255 * n : sum;
-  return static_cast<std::uint8_t>((2 * held + n) / (2 * n));
+  return static_cast<std::uint8_t>(static_cast<std::uint32_t>(2 * held + n) / static_cast<std::uint32_t>(2 * n));
 }
 
 // Chooses a side for a tile by its score with noise: the more of the ascending thresholds the mean reaches, the smaller.

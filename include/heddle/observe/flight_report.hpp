@@ -74,7 +74,7 @@ struct flight_report {
     circle,     ///< ranks wait for each other
     silent,     ///< a rank is in no call while others wait for it: it computes, or hangs elsewhere
     lost,       ///< the process of a rank is gone
-    undecided   ///< who is waited for has no file, or too few calls are kept
+    undecided   ///< who is waited for has no file, too few calls are kept, or as many ranks swapped calls as did not
   };
   kind what = kind::agreed;
   std::string group;          ///< name of the communicator, where there is one

@@ -24,11 +24,23 @@ HEDDLE_INLINE void block_row_sums(const tile_pixels& tile, std::int64_t top, std
       for (std::int64_t k = 0; k < 16; ++k) columns[v + k] = static_cast<std::uint16_t>(columns[v + k] + row[v + k]);
     for (; v < values; ++v) columns[v] = static_cast<std::uint16_t>(columns[v] + row[v]);
   }
-  std::fill_n(sums, across * tile.channels, 0);
-  for (std::int64_t block = 0; block < across; ++block)
-    for (std::int64_t c = block * side; c < (std::min)((block + 1) * side, tile.width); ++c)
-      for (std::int64_t channel = 0; channel < tile.channels; ++channel)
-        sums[block * tile.channels + channel] += columns[c * tile.channels + channel];
+  for (std::int64_t block = 0; block < across; ++block) {
+    const std::int64_t begin = block * side, end = (std::min)(begin + side, tile.width);
+    if (tile.channels == 1) {
+      std::int32_t sum = 0;
+      std::int64_t c = begin;
+      for (; c + 8 <= end; c += 8)  // as above
+        for (std::int64_t k = 0; k < 8; ++k) sum += columns[c + k];
+      for (; c < end; ++c) sum += columns[c];
+      sums[block] = sum;
+      continue;
+    }
+    for (std::int64_t channel = 0; channel < tile.channels; ++channel) {
+      std::int32_t sum = 0;
+      for (std::int64_t c = begin; c < end; ++c) sum += columns[c * tile.channels + channel];
+      sums[block * tile.channels + channel] = sum;
+    }
+  }
 }
 
 HEDDLE_INLINE frame_table table_of(const pixelized& out, const std::uint8_t* pixels,
@@ -157,6 +169,14 @@ HEDDLE_INLINE void require_sides(std::span<const std::uint8_t> of_frame, std::in
 }  // namespace detail
 
 HEDDLE_INLINE std::vector<std::uint8_t> expand(const pixelized& means, std::int64_t frame) {
+  std::int64_t rows = 0;
+  for (const std::int64_t t : means.tile_rows) rows += detail::tile_extent(means.rows, t);
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * means.columns * means.channels));
+  expand(means, frame, out);
+  return out;
+}
+
+HEDDLE_INLINE void expand(const pixelized& means, std::int64_t frame, std::span<std::uint8_t> out) {
   if (frame < 0 || frame >= means.frames)
     throw config_error("heddle: privacy::expand: frame " + std::to_string(frame) + " of " +
                        std::to_string(means.frames) + " that are held");
@@ -164,7 +184,9 @@ HEDDLE_INLINE std::vector<std::uint8_t> expand(const pixelized& means, std::int6
   const std::int64_t pitch = means.columns * means.channels;
   std::int64_t rows = 0;
   for (const std::int64_t t : means.tile_rows) rows += detail::tile_extent(means.rows, t);
-  std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * pitch));
+  if (static_cast<std::int64_t>(out.size()) != rows * pitch)
+    throw config_error("heddle: privacy::expand: a frame has " + std::to_string(rows * pitch) +
+                       " values here, there is room for " + std::to_string(out.size()));
   for (std::int64_t band = 0; band < held; ++band)
     for (std::int64_t t = 0; t < means.tile_columns(); ++t) {
       const auto index = static_cast<std::size_t>((frame * held + band) * means.tile_columns() + t);
@@ -186,7 +208,6 @@ HEDDLE_INLINE std::vector<std::uint8_t> expand(const pixelized& means, std::int6
           std::copy_n(row, width * means.channels, row + r * pitch);
       }
     }
-  return out;
 }
 
 }  // namespace heddle::inline v0::privacy

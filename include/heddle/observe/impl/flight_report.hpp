@@ -436,49 +436,74 @@ class flight_judge {
     return report_;
   }
 
-  // A rank that makes the calls of a step in another order than those of the step before, while most ranks do not: calls of two groups
-  // that are swapped, where no circle of waits follows.
+  // Ranks that made the calls of one step in the same order, and those of the next in several: calls of two groups that are swapped, where
+  // no circle of waits follows. What most of them did is right; of as many, what the step after shows.
   flight_report find_swap() {
-    std::map<std::int64_t, std::map<int, std::vector<const flight_record*>>> steps;
     for (const auto& [r, f] : of_)
       for (const flight_record& c : f->calls)
         // The first step that is kept may be cut.
-        if (c.call > 0 && c.mark > f->calls.front().mark) steps[c.mark][r].push_back(&c);
-    const auto same_call = [](const flight_record* a, const flight_record* b) {
-      return a->group == b->group && a->what == b->what;
-    };
-    const auto less = [](const flight_record* a, const flight_record* b) {
-      return std::pair(a->group, a->what) < std::pair(b->group, b->what);
-    };
-    for (auto last = steps.begin(); last != steps.end(); ++last) {
-      const auto now = std::next(last);
-      if (now == steps.end()) break;
-      std::vector<int> turned, kept;
-      std::string how;
-      for (const auto& [r, calls] : now->second) {
-        auto before = last->second[r], sorted = calls;
-        const auto [a, b] = std::mismatch(before.begin(), before.end(), calls.begin(), calls.end(), same_call);
-        if (a == before.end() && b == calls.end()) kept.push_back(r);
-        if (a == before.end() || b == calls.end()) continue;
-        const flight_record *usual = *a, *early = *b;
-        std::sort(before.begin(), before.end(), less);
-        std::sort(sorted.begin(), sorted.end(), less);
-        if (!std::equal(before.begin(), before.end(), sorted.begin(), sorted.end(), same_call)) continue;
-        const auto& groups = of_.at(r)->groups;
-        how += " Rank " + std::to_string(r) + " entered " + early->operation + " on communicator (" +
-               groups[early->group].name + ") where it entered " + usual->operation + " on communicator (" +
-               groups[usual->group].name + ") before.";
-        turned.push_back(r);
-      }
-      if (turned.empty() || turned.size() >= kept.size()) continue;
-      report_.what = flight_report::kind::disagreed;
-      report_.culprits = turned;
-      report_.text = "disagreed: the order of calls of step " + std::to_string(now->first) +
-                     " is another than that of step " + std::to_string(last->first) + ", only on " +
-                     ranks_text(turned) + ", and nobody waits." + how;
-      break;
+        if (c.call > 0 && c.mark > f->calls.front().mark) steps_[c.mark][r].push_back(&c);
+    for (auto step = steps_.begin(); step != steps_.end(); ++step) {
+      const auto next = std::next(step);
+      if (next == steps_.end()) break;
+      // Nothing is before the first step: that after it is what it is compared with.
+      if (step == steps_.begin() && turned(next, step, next)) break;
+      if (turned(step, next, std::next(next))) break;
     }
     return report_;
+  }
+  // Calls by the names of their groups: ranks of different groups of one name do the same work.
+  using order = std::vector<std::pair<std::string, std::uint64_t>>;
+  using steps_of_ranks = std::map<std::int64_t, std::map<int, std::vector<const flight_record*>>>;
+  order order_of(int r, const steps_of_ranks::const_iterator& step) const {
+    order all;
+    if (step == steps_.end() || !step->second.contains(r)) return all;
+    for (const flight_record* c : step->second.at(r)) all.emplace_back(of_.at(r)->groups[c->group].name, c->what);
+    return all;
+  }
+  // Whether ranks with one order in step `usual` have several in step `now`, of the same calls.
+  bool turned(steps_of_ranks::const_iterator usual, steps_of_ranks::const_iterator now,
+              steps_of_ranks::const_iterator after) {
+    std::map<order, std::map<order, std::vector<int>>> alike;
+    for (const auto& [r, calls] : now->second) {
+      auto before = order_of(r, usual), here = order_of(r, now);
+      if (std::is_permutation(before.begin(), before.end(), here.begin(), here.end()))
+        alike[std::move(before)][std::move(here)].push_back(r);
+    }
+    for (const auto& [before, orders] : alike) {
+      if (orders.size() < 2) continue;
+      const auto fewer = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
+      auto like = std::max_element(orders.begin(), orders.end(), fewer);
+      const auto as_many = [&](const auto& one) { return one.second.size() == like->second.size(); };
+      bool decided = std::count_if(orders.begin(), orders.end(), as_many) == 1;
+      std::set<order> later;
+      for (const auto& [how, ranks] : orders)
+        for (const int r : ranks) later.insert(order_of(r, after));
+      if (const auto found = orders.find(*later.begin()); !decided && later.size() == 1 && found != orders.end())
+        like = found, decided = true;
+      std::vector<int> others;
+      std::string how;
+      for (const auto& side : orders) {
+        if (&side == &*like) continue;
+        others.insert(others.end(), side.second.begin(), side.second.end());
+        const auto first = std::mismatch(side.first.begin(), side.first.end(), like->first.begin()).first;
+        const auto entered = [&](int r) {
+          const flight_record& c = *now->second.at(r)[static_cast<std::size_t>(first - side.first.begin())];
+          return "ank " + std::to_string(r) + " entered " + c.operation + " on communicator (" +
+                 of_.at(r)->groups[c.group].name + ")";
+        };
+        how += " R" + entered(side.second.front()) + " where r" + entered(like->second.front()) + ".";
+      }
+      std::sort(others.begin(), others.end());
+      report_.what = decided ? flight_report::kind::disagreed : flight_report::kind::undecided;
+      if (decided) report_.culprits = others;
+      report_.text = std::string(to_string(report_.what)) + ": " + ranks_text(others) + " made the calls of step " +
+                     std::to_string(now->first) + " in another order than " + ranks_text(like->second) +
+                     ", and nobody waits. In step " + std::to_string(usual->first) + " these had one order." + how;
+      if (!decided) report_.text += " As many did one as the other, and no later step says which is right.";
+      return true;
+    }
+    return false;
   }
 
   // The first to fail ended the others: those say so themselves. `others`: somebody else is to blame as well.
@@ -569,6 +594,7 @@ class flight_judge {
   std::map<int, const flight_record*> inside_;
   std::map<int, std::vector<int>> waits_;
   std::set<int> awaited_, unsure_;
+  steps_of_ranks steps_;  // collectives
 };
 
 }  // namespace detail
