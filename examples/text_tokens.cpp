@@ -2,7 +2,10 @@
 #include "text_tokens.hpp"
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/text.hpp>
 #include <heddle/io/corpus.hpp>
+#include <heddle/io/json/choice_lines.hpp>
+#include <heddle/io/tokenizer/chat_folder.hpp>
 #include <heddle/io/tokenizer/folder.hpp>
 
 #include <algorithm>
@@ -27,4 +30,24 @@ std::vector<std::int32_t> text_tokens(const std::string& model, const std::strin
     throw heddle::config_error("heddle: '" + file + "' has the token " + std::to_string(greatest) +
                                ", the model a vocabulary of " + std::to_string(vocabulary));
   return ids;
+}
+
+asked_choices ask_choices(const std::string& model, const std::string& file, const std::string& delimiter, int context,
+                          bool bytes) {
+  namespace io = heddle::io;
+  asked_choices out{.tasks = io::read_choice_tasks(file), .samples = {}};
+  const io::tokenizer tokenizer = bytes ? byte_tokenizer() : tokenizer_of(model);
+  io::choice_encoding how{.context = context};
+  const auto marks = bytes ? nlohmann::ordered_json() : io::template_tokens(model);
+  for (const char* name : {"eos_token", "bos_token"})
+    if (marks.contains(name))
+      if (const auto id = tokenizer.find(marks[name].get<std::string>())) how.prefix = id;
+  for (std::size_t i = 0; i < out.tasks.size(); ++i)
+    for (const std::string& choice : out.tasks[i].choices) try {
+        out.samples.push_back(io::choice_tokens(tokenizer, out.tasks[i].context, delimiter + choice, how));
+      } catch (const heddle::config_error& e) {
+        throw heddle::config_error("heddle: '" + file + "', question " + std::to_string(i + 1) + ": " +
+                                   std::string(heddle::detail::without_prefix(e.what())));
+      }
+  return out;
 }
