@@ -32,6 +32,15 @@ struct asked_choices {
 asked_choices ask_choices(const std::string& model, const std::string& file, const std::string& delimiter, int context,
                           bool bytes);
 
+/// Conversations of a file of JSON lines as samples of `context` tokens, of which the assistant's turns are targets.
+struct chat_targets {
+  heddle::io::token_targets rows;
+  std::string about;  ///< how many, in words
+};
+/// Rendered by the chat template of `model`'s folder. Errors: as of `read_chat_samples`; `config_error` for a folder without a template, and for tokens
+/// that the vocabulary lacks.
+chat_targets chat_targets_of(const std::string& model, const std::string& file, std::int64_t context, int vocabulary);
+
 #if defined(HEDDLE_EXAMPLE_ONE_UNIT)  // a program that is compiled as one file
 #include "text_tokens.cpp"
 #endif
