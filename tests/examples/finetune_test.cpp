@@ -413,3 +413,53 @@ TEST_CASE("a killed training goes on from its last save, over what it had begun 
   REQUIRE(uninterrupted.status == 0);
   CHECK((files_below(out) == files_below(whole)));
 }
+
+TEST_CASE("of conversations the assistant's turns are learned, with transformers' losses", "[examples][finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string model = folder / "words", out = folder / "out";
+  fs::copy(golden / "words", model);
+  fs::copy_file(golden / "tokenizer" / "llama3.json", model + "/tokenizer.json");
+  std::ifstream in(golden / "words" / "expected.json");
+  const auto expected = nlohmann::json::parse(in)["step"];
+  const std::string chats = (golden / "words" / "chats.jsonl").string();
+  for (const char* mesh : {"dp=1", "tp=3", "dp=2,pp=2 --microbatches 2"}) {
+    const answer a = finetune("--model " + model + " --chat " + chats + " --out " + out + " --batch 8 --context 96 --steps 1 --mesh " + mesh);
+    CAPTURE(a.text);
+    REQUIRE(a.status == 0);
+    CHECK(std::abs(a.before() - expected["held_out"].get<double>()) < 1e-5 * a.before());
+    const std::size_t at = a.text.find("loss ", a.text.find("step "));
+    REQUIRE(at != std::string::npos);
+    CHECK(std::strtod(a.text.c_str() + at + 5, nullptr) == Approx(expected["train"].get<double>()).margin(6e-5));
+    CHECK_THAT(a.text, Contains("9 conversations, 9 samples of 96 tokens, " + expected["learned"].dump() +
+                                " of the assistant's are learned, as the template marks them; " + expected["cut"].dump() +
+                                " are longer and are cut"));
+    fs::remove_all(out);
+  }
+  // Without marks the turns are what each adds, which here is the same.
+  std::string source = bytes_of(model + "/chat_template.jinja");
+  for (const char* mark : {"{%- generation %}", "{%- endgeneration %}"})
+    source.erase(source.find(mark), std::string(mark).size());
+  std::ofstream(model + "/chat_template.jinja") << source;
+  const answer plain = finetune("--model " + model + " --chat " + chats + " --out " + out + " --batch 8 --context 96 --steps 0");
+  CAPTURE(plain.text);
+  CHECK(plain.status == 0);
+  CHECK_THAT(plain.text, Contains(expected["learned"].dump() + " of the assistant's are learned, by what each turn adds"));
+  CHECK(std::abs(plain.before() - expected["held_out"].get<double>()) < 1e-5 * plain.before());
+  fs::remove_all(out);
+
+  const auto says = [&](const std::string& arguments, int status) {
+    const answer a = finetune("--out " + out + " " + arguments);
+    CAPTURE(a.text);
+    CHECK(a.status == status);
+    CHECK_FALSE(fs::exists(out));
+    return a.text;
+  };
+  CHECK_THAT(says("--model " + model, 2), Contains("--text is required, or --chat"));
+  CHECK_THAT(says("--model " + model + text + " --chat " + chats, 2), Contains("--chat"));
+  std::ofstream(folder / "one.jsonl") << R"({"messages": [{"role": "user", "content": "a"}]})";
+  CHECK_THAT(says("--model " + model + " --chat " + (folder / "one.jsonl"), 1),
+             Contains("none has a turn of the assistant's within 96 tokens"));
+  fs::remove(model + "/chat_template.jinja");
+  CHECK_THAT(says("--model " + model + " --chat " + chats, 1), Contains("has no chat template, which --chat needs"));
+}
