@@ -55,11 +55,10 @@ def sentence(draw, least, most):
 
 def make_model():
     torch.manual_seed(20)
-    config = LlamaConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, head_dim=4,
+    config = LlamaConfig(hidden_size=18, intermediate_size=24, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, head_dim=4,
                          vocab_size=905, max_position_embeddings=CONTEXT, tie_word_embeddings=True, bos_token_id=900, eos_token_id=904,
                          initializer_range=0.3, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
     model = LlamaForCausalLM(config).eval()
-    model.generation_config = None
     model.save_pretrained(HERE)
     (HERE / "generation_config.json").unlink(missing_ok=True)
     return model
