@@ -210,7 +210,8 @@ io::chat_samples read_lines(const std::string& lines, std::int64_t context, cons
 TEST_CASE("what the assistant wrote is what transformers' masks and trl's completions are", "[tokenizer][template]") {
   template_zone();
   const auto golden = nlohmann::ordered_json::parse(std::ifstream(HEDDLE_SOURCE_DIR "/tests/golden/words/expected.json"));
-  const nlohmann::ordered_json tokens = template_golden()["tokens"];
+  const nlohmann::ordered_json styles = template_golden(), tokens = styles["tokens"];
+  const auto now = styles["now"].get<std::time_t>();
   int compared = 0, apart = 0;
   for (const auto& one : golden["masks"]) {
     const io::tokenizer tokenizer = words_tokenizer(one["tokenizer"].get<std::string>());
@@ -221,10 +222,10 @@ TEST_CASE("what the assistant wrote is what transformers' masks and trl's comple
       nlohmann::ordered_json data = golden["chats"][i];
       data.update(tokens);
       if (one["samples"][i].is_null()) {
-        CHECK_THROWS_AS(io::learned_samples(tokenizer, chat, data), io::template_error);
+        CHECK_THROWS_AS(io::learned_samples(tokenizer, chat, data, now), io::template_error);
         continue;
       }
-      const auto found = io::learned_samples(tokenizer, chat, data);
+      const auto found = io::learned_samples(tokenizer, chat, data, now);
       REQUIRE(found.size() == one["samples"][i].size());
       apart += found.size() > 1 ? 1 : 0;
       for (std::size_t k = 0; k < found.size(); ++k) {

@@ -24,6 +24,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE.parent
+sys.path.insert(0, str(GOLDEN / "tokenizer"))
+from chat_template_golden import CHATS, STYLES, TOKENS  # noqa: E402, which stops the clock
 CONTEXT = 96
 WORDS = ("loom heddle warp weft shuttle treadle thread cloth weaver foot shaft yarn quick pull break lifts rises flies passes between "
          "Größe Höhe Straße métier été mañana станок нити 织机 機織り 날실 🧵 12345 3.14 the a of it's they've").split()
@@ -156,13 +158,12 @@ def samples_of(t, chat):
 
 
 def masks():
-    styles = json.loads((GOLDEN / "tokenizer/chat_templates.json").read_text())
-    chats = [c for c in styles["chats"] if any(m["role"] == "assistant" for m in c["messages"])]
+    chats = [c for c in CHATS if any(m["role"] == "assistant" for m in c["messages"])]
     named = [("llama3-generation", "llama3", TEMPLATE), ("chatml-generation", "qwen2", CHATML), ("plain-generation", "llama3", PLAIN)]
-    named += [(s["name"], "qwen2" if s["name"] in ("qwen-tools", "hermes", "smollm3") else "llama3", s["source"]) for s in styles["templates"]]
+    named += [(name, "qwen2" if name in ("qwen-tools", "hermes", "smollm3") else "llama3", source) for name, source in STYLES.items()]
     out = []
     for name, of, source in named:
-        t = tokenizer(of, source, **styles["tokens"])
+        t = tokenizer(of, source, **TOKENS)
         found = [samples_of(t, c) for c in chats]
         print(name, of, sum(f is None for f in found), "refused,", sum(len(f) for f in found if f), "samples,",
               sum(len(f) > 1 for f in found if f), "conversations in several")

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -60,7 +61,7 @@ inline std::vector<token_id> chat_ids(const tokenizer& t, const std::string& tex
 
 }  // namespace detail
 
-/// A conversation as training samples: one, or one of each of the assistant's turns. `conversation` is what the template is given, with `messages`.
+/// A conversation as training samples: one, or one of each of the assistant's turns. `conversation` is what the template is given, with `messages`. `now`: as of `chat_template::render`.
 ///
 /// Where the template has statements `generation`, what they make is learned: the tokens that have bytes of it, as transformers'
 /// `apply_chat_template(return_assistant_tokens_mask=True)` has them.
@@ -71,10 +72,11 @@ inline std::vector<token_id> chat_ids(const tokenizer& t, const std::string& tex
 /// `tokenizer::encode`; `config_error` where no token can be given a place in the text.
 /// Source: `transformers/utils/chat_template_utils.py` of 5.24, `trl/trainer/sft_trainer.py` of 1.16.
 inline std::vector<learned_tokens> learned_samples(const tokenizer& t, const chat_template& chat,
-                                                   nlohmann::ordered_json conversation) {
+                                                   nlohmann::ordered_json conversation,
+                                                   std::time_t now = std::time(nullptr)) {
   conversation["add_generation_prompt"] = false;
   if (chat.marks_generated()) {
-    const generated_text whole = chat.render_generated(conversation);
+    const generated_text whole = chat.render_generated(conversation, now);
     learned_tokens one{.ids = detail::chat_ids(t, whole.text)};
     const std::vector<std::size_t> places = detail::token_places(t, one.ids, whole.text);
     for (std::size_t i = 0; i < places.size(); ++i) {
@@ -89,7 +91,7 @@ inline std::vector<learned_tokens> learned_samples(const tokenizer& t, const cha
     conversation["messages"] = nlohmann::ordered_json(nlohmann::ordered_json::array_t(
         messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)));
     conversation["add_generation_prompt"] = prompt;
-    return detail::chat_ids(t, chat.render(conversation));
+    return detail::chat_ids(t, chat.render(conversation, now));
   };
   learned_tokens whole{.ids = rendered(messages.size(), false)};
   whole.learned.resize(whole.ids.size());
