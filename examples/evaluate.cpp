@@ -51,9 +51,7 @@ struct evaluation {
   std::vector<std::vector<double>> last_logits;  // of each sample
   std::vector<std::int64_t> bytes_read;          // by each rank
 
-  double loss() const {
-    return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(targets);
-  }
+  double loss() const { return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(targets); }
 };
 
 // A text in which each token behind the first is a target; nothing follows the last one.
@@ -139,7 +137,7 @@ void print(const settings& s, const md::hugging_face_model& about, const evaluat
                                    {"perplexity", std::exp(e.loss())},
                                    {"last_logits", e.last_logits},
                                    {"bytes_read", e.bytes_read}})
-                             .c_str());
+                            .c_str());
     return;
   }
   print_head(s, about);

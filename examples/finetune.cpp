@@ -10,6 +10,7 @@
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/output_folder.hpp>
 #include <heddle/io/save_folder.hpp>
+#include <heddle/io/token_targets.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/any_model.hpp>
 #include <heddle/model/families.hpp>

@@ -4,9 +4,9 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/io/corpus.hpp>
-#include <heddle/io/json/choice_lines.hpp>
 #include <heddle/io/tokenizer/chat_folder.hpp>
 #include <heddle/io/tokenizer/chat_samples.hpp>
+#include <heddle/io/tokenizer/choice_lines.hpp>
 #include <heddle/io/tokenizer/folder.hpp>
 
 #include <algorithm>
@@ -70,8 +70,9 @@ chat_targets chat_targets_of(const std::string& model, const std::string& file, 
   io::chat_samples of = io::read_chat_samples(file, tokenizer_of(model), chat, io::template_tokens(model), context);
   require_tokens(file, of.rows.tokens, vocabulary);
   require_tokens(file, of.rows.targets, vocabulary);
-  std::string about = std::to_string(of.conversations) + " conversations, " + std::to_string(of.samples) + " samples of " +
-                      std::to_string(context) + " tokens, " + std::to_string(of.learned) + " of the assistant's are learned, " +
+  std::string about = std::to_string(of.conversations) + " conversations, " + std::to_string(of.samples) +
+                      " samples of " + std::to_string(context) + " tokens, " + std::to_string(of.learned) +
+                      " of the assistant's are learned, " +
                       (chat.marks_generated() ? "as the template marks them" : "by what each turn adds");
   if (of.cut > 0) about += "; " + std::to_string(of.cut) + " are longer and are cut";
   if (of.empty > 0) about += "; " + std::to_string(of.empty) + " have none and are left out";

@@ -196,7 +196,7 @@ io::chat_samples read_lines(const std::string& lines, std::int64_t context, cons
   const io::chat_template chat(std::string("{% for m in messages %}<|im_start|>{{ m.role }}:") + turn +
                                "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
   try {
-    io::chat_samples out = io::read_chat_samples(path, words_tokenizer("qwen2"), chat, {}, context);
+    io::chat_samples out = io::read_chat_samples(path, words_tokenizer("qwen2"), chat, nlohmann::ordered_json::object(), context);
     std::filesystem::remove(path);
     return out;
   } catch (...) {
@@ -287,6 +287,6 @@ TEST_CASE("conversations become samples of one length, and lines that are none s
              Contains("line 1: chat template, line 1: the template refuses: no"));
   CHECK_THAT(fault(two, "{% macro a() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ a() }}"),
              Contains("what 'generation' makes within a macro"));
-  CHECK_THROWS_AS(io::read_chat_samples("/nowhere", qwen, io::chat_template("x"), {}, 8), hd::io_error);
+  CHECK_THROWS_AS(io::read_chat_samples("/nowhere", qwen, io::chat_template("x"), nlohmann::ordered_json::object(), 8), hd::io_error);
 }
 #endif

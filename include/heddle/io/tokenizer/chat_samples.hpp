@@ -45,9 +45,10 @@ inline std::vector<std::size_t> token_places(const tokenizer& t, std::span<const
     if (!found()) {
       if (bytes.starts_with(' ')) bytes.remove_prefix(1);
       if (!found())
-        throw config_error("heddle: the tokenizer changes the text, so that its tokens have no place in it, from byte " +
-                           std::to_string(at) + " on: '" + std::string(bytes.substr(0, 60)) +
-                           "'; a conversation should be normalized as the tokenizer does it (NFC)");
+        throw config_error(
+            "heddle: the tokenizer changes the text, so that its tokens have no place in it, from byte " +
+            std::to_string(at) + " on: '" + std::string(bytes.substr(0, 60)) +
+            "'; a conversation should be normalized as the tokenizer does it (NFC)");
     }
     places.push_back(at);
     at += bytes.size();
@@ -88,8 +89,8 @@ inline std::vector<learned_tokens> learned_samples(const tokenizer& t, const cha
   }
   const nlohmann::ordered_json messages = conversation["messages"];
   const auto rendered = [&](std::size_t count, bool prompt) {
-    conversation["messages"] = nlohmann::ordered_json(nlohmann::ordered_json::array_t(
-        messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)));
+    conversation["messages"] = nlohmann::ordered_json(
+        nlohmann::ordered_json::array_t(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)));
     conversation["add_generation_prompt"] = prompt;
     return detail::chat_ids(t, chat.render(conversation, now));
   };
@@ -104,9 +105,9 @@ inline std::vector<learned_tokens> learned_samples(const tokenizer& t, const cha
     const auto begin = std::ranges::mismatch(turn.ids, before).in1 - turn.ids.begin();
     turn.learned.resize(turn.ids.size());
     std::fill(turn.learned.begin() + begin, turn.learned.end(), true);
-    apart = apart || turn.ids.size() > whole.ids.size() || !std::equal(turn.ids.begin(), turn.ids.end(), whole.ids.begin());
-    if (!apart)
-      std::fill(whole.learned.begin() + begin, whole.learned.begin() + std::ssize(turn.ids), true);
+    apart =
+        apart || turn.ids.size() > whole.ids.size() || !std::equal(turn.ids.begin(), turn.ids.end(), whole.ids.begin());
+    if (!apart) std::fill(whole.learned.begin() + begin, whole.learned.begin() + std::ssize(turn.ids), true);
   }
   if (apart) return turns;
   return {std::move(whole)};
@@ -117,8 +118,8 @@ struct chat_samples {
   token_targets rows{};  ///< `context` tokens and targets each, the last ones nothing where a sample is shorter
   std::int64_t conversations = 0;
   std::int64_t samples = 0;
-  std::int64_t cut = 0;    ///< samples that are longer: their last tokens are left out
-  std::int64_t empty = 0;  ///< samples that have nothing of the assistant's within the context: they are left out
+  std::int64_t cut = 0;      ///< samples that are longer: their last tokens are left out
+  std::int64_t empty = 0;    ///< samples that have nothing of the assistant's within the context: they are left out
   std::int64_t learned = 0;  ///< tokens
 };
 
@@ -147,7 +148,8 @@ inline chat_samples read_chat_samples(const std::filesystem::path& file, const t
     if (!messages.is_array() || messages.empty() || !std::ranges::all_of(messages, [](const nlohmann::json& m) {
           return m.is_object() && m.value("role", nlohmann::json()).is_string();
         }))
-      throw config_error("heddle: " + where + " should have 'messages', a list of objects with a 'role' and a 'content'");
+      throw config_error("heddle: " + where +
+                         " should have 'messages', a list of objects with a 'role' and a 'content'");
     nlohmann::ordered_json given = nlohmann::ordered_json::parse(line);  // in the order of the file
     nlohmann::ordered_json conversation{{"tools", nullptr}, {"documents", nullptr}};
     if (const auto more = given.find("chat_template_kwargs"); more != given.end() && more->is_object())
@@ -164,7 +166,8 @@ inline chat_samples read_chat_samples(const std::filesystem::path& file, const t
   });
   if (out.samples == 0)
     throw config_error("heddle: '" + file.string() + "' has " + std::to_string(out.conversations) +
-                       " conversations, and none has a turn of the assistant's within " + std::to_string(context) + " tokens");
+                       " conversations, and none has a turn of the assistant's within " + std::to_string(context) +
+                       " tokens");
   return out;
 }
 

@@ -1,4 +1,4 @@
-// heddle/io/json/choice_lines.hpp: multiple-choice questions from a file of JSON lines.
+// heddle/io/tokenizer/choice_lines.hpp: multiple-choice questions from a file of JSON lines.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -24,17 +24,21 @@ inline std::vector<choice_task> read_choice_tasks(const std::filesystem::path& f
       if (!fits) throw config_error("heddle: " + where + ": '" + name + "' should be " + expected);
     };
     const nlohmann::json context = said.value("context", nlohmann::json()),
-                         choices = said.value("choices", nlohmann::json()), answer = said.value("answer", nlohmann::json());
+                         choices = said.value("choices", nlohmann::json()),
+                         answer = said.value("answer", nlohmann::json());
     member("context", context.is_string(), "a text");
     member("choices", choices.is_array() && !choices.empty(), "a list of texts");
     choice_task task{.context = context.get<std::string>()};
     for (const nlohmann::json& one : choices) {
-      member("choices", one.is_string() && !one.get_ref<const std::string&>().empty(), "a list of texts, none of them empty");
+      member("choices", one.is_string() && !one.get_ref<const std::string&>().empty(),
+             "a list of texts, none of them empty");
       task.choices.push_back(one.get<std::string>());
     }
-    const std::string expected = "the number of the right choice, from 0 to " + std::to_string(choices.size() - 1) + ", or its text";
+    const std::string expected =
+        "the number of the right choice, from 0 to " + std::to_string(choices.size() - 1) + ", or its text";
     if (answer.is_string())
-      task.answer = static_cast<std::size_t>(std::ranges::find(task.choices, answer.get<std::string>()) - task.choices.begin());
+      task.answer =
+          static_cast<std::size_t>(std::ranges::find(task.choices, answer.get<std::string>()) - task.choices.begin());
     else if (answer.is_number_integer() && answer >= 0)
       task.answer = answer.get<std::size_t>();
     else
