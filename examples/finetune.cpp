@@ -1,4 +1,5 @@
-// Trains a model of Hugging Face on a text, or on the assistant's turns of conversations, across a mesh of dp x pp x tp ranks, whole or by low-rank adapters, and writes it back.
+// Trains a model of Hugging Face on a text, or on the assistant's turns of conversations, across a mesh of dp x pp x tp ranks, whole or by
+// low-rank adapters, and writes it back.
 // run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --bytes --out out --mesh dp=2,tp=2 --steps 40 --lr 0.02 --lora-rank 4 --context 32
 // prints: llama  2 layers of width 12, adapters of rank 4: 1464 of 6972 parameters are trained
 // prints: after   validation loss
@@ -83,14 +84,15 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
     corpus = std::move(of.rows);
   }
   using dataset = io::basic_dataset<std::int32_t>;
-  const dataset data = s.chat.empty() ? dataset(corpus.tokens, samples) : dataset(corpus.tokens, corpus.targets, samples);
+  const dataset data =
+      s.chat.empty() ? dataset(corpus.tokens, samples) : dataset(corpus.tokens, corpus.targets, samples);
   io::checksum64 fingerprint;
   fingerprint.update(std::as_bytes(std::span(corpus.tokens)));
   fingerprint.update(std::as_bytes(std::span(corpus.targets)));
-  const hd::train::save_facts facts{
-      .corpus = fingerprint.value(),
-      .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(config.context) + ", model " +
-               io::to_hex(training_saves::fingerprint_of_weights(s.model))};
+  const hd::train::save_facts facts{.corpus = fingerprint.value(),
+                                    .order = "seed " + std::to_string(s.seed) + ", context " +
+                                             std::to_string(config.context) + ", model " +
+                                             io::to_hex(training_saves::fingerprint_of_weights(s.model))};
   static_cast<void>(training_saves::steps_saved(s.save, s.resume, s.steps, false));
   io::save_folder claimed;  // until the end; saves that only a signal makes are beside `out`, which keeps others away
   if (s.saves_when_done || s.save_every > 0 || s.resume) claimed = io::save_folder(s.save);
@@ -193,11 +195,13 @@ int run(settings s) {
 int main(int argc, char** argv) {
   settings s;
   tool::command_line app(
-      "Trains a model of Hugging Face on a text or on conversations, whole or by low-rank adapters, and writes it back.");
+      "Trains a model of Hugging Face on a text or on conversations, whole or by low-rank adapters, and writes it "
+      "back.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   tool::option* const text = app.add_option("--text", s.text, "file, or folder of text files");
   tool::option* const bytes = app.add_flag("--bytes", s.bytes, bytes_help);
-  app.add_option("--chat", s.chat, "conversations, a line of JSON each with 'messages': the assistant's turns are learned")
+  app.add_option("--chat", s.chat,
+                 "conversations, a line of JSON each with 'messages': the assistant's turns are learned")
       ->excludes(text)
       ->excludes(bytes);
   app.add_option("--out", s.out, "folder to write; not there yet, or empty")->required();

@@ -346,7 +346,8 @@ TEST_CASE("questions are asked and counted as by lm-evaluation-harness", "[examp
   };
   const std::string good = R"({"context": "a loom", "choices": ["x", "y"], "answer": "y"})"
                            "\n";
-  CHECK_THAT(says(good + R"({"choices": ["x"], "answer": 0})"), Contains("tasks.jsonl' line 2: 'context' should be a text"));
+  CHECK_THAT(says(good + R"({"choices": ["x"], "answer": 0})"),
+             Contains("tasks.jsonl' line 2: 'context' should be a text"));
   CHECK_THAT(says(R"({"context": "", "choices": [], "answer": 0})"), Contains("'choices' should be a list of texts"));
   CHECK_THAT(says(R"({"context": "", "choices": ["x", ""], "answer": 0})"), Contains("none of them empty"));
   for (const char* wrong : {"2", "-1", "\"z\"", "0.5", "null"})

@@ -196,7 +196,8 @@ io::chat_samples read_lines(const std::string& lines, std::int64_t context, cons
   const io::chat_template chat(std::string("{% for m in messages %}<|im_start|>{{ m.role }}:") + turn +
                                "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
   try {
-    io::chat_samples out = io::read_chat_samples(path, words_tokenizer("qwen2"), chat, nlohmann::ordered_json::object(), context);
+    io::chat_samples out =
+        io::read_chat_samples(path, words_tokenizer("qwen2"), chat, nlohmann::ordered_json::object(), context);
     std::filesystem::remove(path);
     return out;
   } catch (...) {
@@ -209,7 +210,8 @@ io::chat_samples read_lines(const std::string& lines, std::int64_t context, cons
 
 TEST_CASE("what the assistant wrote is what transformers' masks and trl's completions are", "[tokenizer][template]") {
   template_zone();
-  const auto golden = nlohmann::ordered_json::parse(std::ifstream(HEDDLE_SOURCE_DIR "/tests/golden/words/expected.json"));
+  const auto golden =
+      nlohmann::ordered_json::parse(std::ifstream(HEDDLE_SOURCE_DIR "/tests/golden/words/expected.json"));
   const nlohmann::ordered_json styles = template_golden(), tokens = styles["tokens"];
   const auto now = styles["now"].get<std::time_t>();
   int compared = 0, apart = 0;
@@ -245,9 +247,10 @@ TEST_CASE("what the assistant wrote is what transformers' masks and trl's comple
 
 TEST_CASE("conversations become samples of one length, and lines that are none say what is expected",
           "[tokenizer][template]") {
-  const std::string two = R"({"messages": [{"role": "user", "content": "a b c"}, {"role": "assistant", "content": "d"}]})"
-                          "\n\n"
-                          R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y z"}]})";
+  const std::string two =
+      R"({"messages": [{"role": "user", "content": "a b c"}, {"role": "assistant", "content": "d"}]})"
+      "\n\n"
+      R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y z"}]})";
   const io::chat_samples all = read_lines(two, 40);
   CHECK(all.conversations == 2);
   CHECK(all.samples == 2);
@@ -287,6 +290,7 @@ TEST_CASE("conversations become samples of one length, and lines that are none s
              Contains("line 1: chat template, line 1: the template refuses: no"));
   CHECK_THAT(fault(two, "{% macro a() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ a() }}"),
              Contains("what 'generation' makes within a macro"));
-  CHECK_THROWS_AS(io::read_chat_samples("/nowhere", qwen, io::chat_template("x"), nlohmann::ordered_json::object(), 8), hd::io_error);
+  CHECK_THROWS_AS(io::read_chat_samples("/nowhere", qwen, io::chat_template("x"), nlohmann::ordered_json::object(), 8),
+                  hd::io_error);
 }
 #endif

@@ -210,6 +210,7 @@ TEST_CASE("samples with targets of their own keep them", "[io][dataset]") {
   }
   data.fill_validation({0, 1}, std::span(in), std::span(to));
   for (std::size_t i = 0; i < 5; ++i) CHECK((in[i] == tokens[10 + i] && to[i] == targets[10 + i]));
-  CHECK_THROWS_AS(io::basic_dataset<std::int32_t>(tokens, std::span(targets).first(14), {.context = 5}), heddle::config_error);
+  CHECK_THROWS_AS(io::basic_dataset<std::int32_t>(tokens, std::span(targets).first(14), {.context = 5}),
+                  heddle::config_error);
   CHECK_THROWS_AS(io::basic_dataset<std::int32_t>(tokens, targets, {.context = 15}), heddle::io_error);
 }
