@@ -70,16 +70,16 @@ def make_questions():
     draw = random.Random(46)
     out = []
     for i in range(200):
-        context = sentence(draw, 2, 14)
+        context = sentence(draw, 1, 5)
         if i % 10 == 3:
             context += draw.choice([" ", "  ", "\n", " \t ", "\u00a0", "\u3000 "])
         if i % 25 == 7:
             context = ""
         if i % 40 == 11:
             context = "<|begin_of_text|>" + context
-        if i % 20 == 19:
+        if i % 50 == 49:
             context = sentence(draw, 60, 90)  # longer than the model's context
-        choices = [sentence(draw, 1, draw.choice([1, 3, 8])) for _ in range(draw.randint(2, 5))]
+        choices = [sentence(draw, 1, draw.choice([1, 2, 3])) for _ in range(draw.randint(2, 4))]
         out.append({"context": context, "choices": choices, "answer": draw.randrange(len(choices))})
     (HERE / "questions.jsonl").write_text("".join(json.dumps(q, ensure_ascii=False) + "\n" for q in out))
     return out
