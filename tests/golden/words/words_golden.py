@@ -25,7 +25,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE.parent
 sys.path.insert(0, str(GOLDEN / "tokenizer"))
-from chat_template_golden import CHATS, STYLES, TOKENS  # noqa: E402, which stops the clock
+from chat_template_golden import CHATS, STYLES  # noqa: E402, which stops the clock
 CONTEXT = 96
 WORDS = ("loom heddle warp weft shuttle treadle thread cloth weaver foot shaft yarn quick pull break lifts rises flies passes between "
          "Größe Höhe Straße métier été mañana станок нити 织机 機織り 날실 🧵 12345 3.14 the a of it's they've").split()
@@ -92,6 +92,7 @@ def tokenizer(name, template=None, **marks):
 
 
 LLAMA = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
+MARKS = {"llama3": LLAMA, "qwen2": {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}}  # which the tokenizers have
 
 
 def tasks(questions):
@@ -163,11 +164,11 @@ def masks():
     named += [(name, "qwen2" if name in ("qwen-tools", "hermes", "smollm3") else "llama3", source) for name, source in STYLES.items()]
     out = []
     for name, of, source in named:
-        t = tokenizer(of, source, **TOKENS)
+        t = tokenizer(of, source, **MARKS[of])
         found = [samples_of(t, c) for c in chats]
         print(name, of, sum(f is None for f in found), "refused,", sum(len(f) for f in found if f), "samples,",
               sum(len(f) > 1 for f in found if f), "conversations in several")
-        out.append({"name": name, "tokenizer": of, "source": source, "samples": found})
+        out.append({"name": name, "tokenizer": of, "tokens": MARKS[of], "source": source, "samples": found})
     return chats, out
 
 
