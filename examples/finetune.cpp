@@ -79,9 +79,9 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
   if (s.chat.empty()) {
     corpus.tokens = text_tokens(s.model, s.text, config.vocabulary, s.bytes);
   } else {
-    chat_targets of = chat_targets_of(s.model, s.chat, config.context, config.vocabulary);
-    std::printf("%s\n", of.about.c_str());
-    corpus = std::move(of.rows);
+    chat_targets turns = chat_targets_of(s.model, s.chat, config.context, config.vocabulary);
+    std::printf("%s\n", turns.about.c_str());
+    corpus = std::move(turns.rows);
   }
   using dataset = io::basic_dataset<std::int32_t>;
   const dataset data =
