@@ -1,4 +1,5 @@
-// Trains a model of Hugging Face on a text across a mesh of dp x pp x tp ranks, whole or by low-rank adapters, and writes it back.
+// Trains a model of Hugging Face on a text, or on the assistant's turns of conversations, across a mesh of dp x pp x tp ranks, whole or by
+// low-rank adapters, and writes it back.
 // run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --bytes --out out --mesh dp=2,tp=2 --steps 40 --lr 0.02 --lora-rank 4 --context 32
 // prints: llama  2 layers of width 12, adapters of rank 4: 1464 of 6972 parameters are trained
 // prints: after   validation loss
@@ -10,6 +11,7 @@
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/output_folder.hpp>
 #include <heddle/io/save_folder.hpp>
+#include <heddle/io/token_targets.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/any_model.hpp>
 #include <heddle/model/families.hpp>
@@ -49,7 +51,7 @@ using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, hd::c
 namespace {
 
 struct settings {
-  std::string model, text, out, save, mesh = "dp=1", plan;
+  std::string model, text, chat, out, save, mesh = "dp=1", plan;
   std::vector<std::string> ignored_keys;
   std::int64_t steps = 100, batch = 8, most_bytes = 5000000000;
   int microbatches = 1, rank = 0, context = 128, print_every = 10;
@@ -72,14 +74,25 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
               std::string(about.family()).c_str(), config.layers, config.width,
               adapts ? ("adapters of rank " + std::to_string(s.rank)).c_str() : "whole",
               static_cast<long long>(folder.trained()), static_cast<long long>(folder.parameters()));
-  const auto tokens = text_tokens(s.model, s.text, config.vocabulary, s.bytes);
-  const io::basic_dataset<std::int32_t> data(tokens, {.context = config.context, .batch = s.batch, .seed = s.seed});
+  io::token_targets corpus;  // a text has no targets of its own
+  const io::dataset_options samples{.context = config.context, .batch = s.batch, .seed = s.seed};
+  if (s.chat.empty()) {
+    corpus.tokens = text_tokens(s.model, s.text, config.vocabulary, s.bytes);
+  } else {
+    chat_targets turns = chat_targets_of(s.model, s.chat, config.context, config.vocabulary);
+    std::printf("%s\n", turns.about.c_str());
+    corpus = std::move(turns.rows);
+  }
+  using dataset = io::basic_dataset<std::int32_t>;
+  const dataset data =
+      s.chat.empty() ? dataset(corpus.tokens, samples) : dataset(corpus.tokens, corpus.targets, samples);
   io::checksum64 fingerprint;
-  fingerprint.update(std::as_bytes(std::span(tokens)));
-  const hd::train::save_facts facts{
-      .corpus = fingerprint.value(),
-      .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(config.context) + ", model " +
-               io::to_hex(training_saves::fingerprint_of_weights(s.model))};
+  fingerprint.update(std::as_bytes(std::span(corpus.tokens)));
+  fingerprint.update(std::as_bytes(std::span(corpus.targets)));
+  const hd::train::save_facts facts{.corpus = fingerprint.value(),
+                                    .order = "seed " + std::to_string(s.seed) + ", context " +
+                                             std::to_string(config.context) + ", model " +
+                                             io::to_hex(training_saves::fingerprint_of_weights(s.model))};
   static_cast<void>(training_saves::steps_saved(s.save, s.resume, s.steps, false));
   io::save_folder claimed;  // until the end; saves that only a signal makes are beside `out`, which keeps others away
   if (s.saves_when_done || s.save_every > 0 || s.resume) claimed = io::save_folder(s.save);
@@ -163,6 +176,7 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
 }
 
 int run(settings s) {
+  if (s.text.empty() && s.chat.empty()) throw tool::usage_error("heddle: --text is required, or --chat");
   tool::require_model(s.model);
   if (!s.plan.empty()) {
     s.chosen = hd::train::read_strategy_file(s.plan);
@@ -181,10 +195,15 @@ int run(settings s) {
 int main(int argc, char** argv) {
   settings s;
   tool::command_line app(
-      "Trains a model of Hugging Face on a text, whole or by low-rank adapters, and writes it back.");
+      "Trains a model of Hugging Face on a text or on conversations, whole or by low-rank adapters, and writes it "
+      "back.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
-  app.add_option("--text", s.text, "file, or folder of text files")->required();
-  app.add_flag("--bytes", s.bytes, bytes_help);
+  tool::option* const text = app.add_option("--text", s.text, "file, or folder of text files");
+  tool::option* const bytes = app.add_flag("--bytes", s.bytes, bytes_help);
+  app.add_option("--chat", s.chat,
+                 "conversations, a line of JSON each with 'messages': the assistant's turns are learned")
+      ->excludes(text)
+      ->excludes(bytes);
   app.add_option("--out", s.out, "folder to write; not there yet, or empty")->required();
   tool::option* const plan =
       app.add_option("--plan", s.plan, "file of a strategy: mesh, schedule, microbatches, layers")->otherwise("none");

@@ -2,6 +2,8 @@
 // once for all tools.
 #pragma once
 
+#include <heddle/io/token_targets.hpp>
+#include <heddle/io/tokenizer/choice_tasks.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
 
 #include <cstdint>
@@ -20,6 +22,24 @@ std::vector<std::int32_t> text_tokens(const std::string& model, const std::strin
 heddle::io::tokenizer tokenizer_of(const std::string& model);
 /// That of bytes.
 heddle::io::tokenizer byte_tokenizer();
+
+/// Questions of a file, and, of each choice in turn, what the model is given to find how likely it is.
+struct asked_choices {
+  std::vector<heddle::io::choice_task> tasks;
+  std::vector<heddle::io::token_targets> samples;
+};
+/// `delimiter`: between a context and a choice. `context`: the model's. Errors: as of `read_choice_tasks` and `choice_tokens`, with the question's number.
+asked_choices ask_choices(const std::string& model, const std::string& file, const std::string& delimiter, int context,
+                          bool bytes);
+
+/// Conversations of a file of JSON lines as samples of `context` tokens, of which the assistant's turns are targets.
+struct chat_targets {
+  heddle::io::token_targets rows;
+  std::string about;  ///< how many, in words
+};
+/// Rendered by the chat template of `model`'s folder. Errors: as of `read_chat_samples`; `config_error` for a folder without a template, and for tokens
+/// that the vocabulary lacks.
+chat_targets chat_targets_of(const std::string& model, const std::string& file, std::int64_t context, int vocabulary);
 
 #if defined(HEDDLE_EXAMPLE_ONE_UNIT)  // a program that is compiled as one file
 #include "text_tokens.cpp"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
-#include <heddle/io/json/strict.hpp>
+#include <heddle/io/json/lines.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -25,16 +24,9 @@ struct prompt {
 /// read.
 inline std::vector<prompt> read_prompts(const std::filesystem::path& file, const heddle::io::tokenizer& tokenizer,
                                         std::int64_t vocabulary) {
-  std::ifstream in(file);
-  if (!in || std::filesystem::is_directory(file))
-    throw heddle::io_error("heddle: '" + file.string() + "' cannot be read; --prompts is a file of JSON lines");
   std::vector<prompt> all;
-  std::string line;
-  for (std::int64_t number = 1; std::getline(in, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string where = "'" + file.string() + "' line " + std::to_string(number);
-    const nlohmann::json said = heddle::io::parse_json(line, where);
-    const auto text = said.is_object() ? said.find("prompt") : said.end();
+  heddle::io::read_json_lines(file, [&](const nlohmann::json& said, const std::string&, const std::string& where) {
+    const auto text = said.find("prompt");
     if (text == said.end() || !text->is_string())
       throw heddle::config_error("heddle: " + where + " should be an object with a text \"prompt\"");
     prompt& p = all.emplace_back(prompt{{}, text->get<std::string>(), said.dump()});
@@ -43,8 +35,7 @@ inline std::vector<prompt> read_prompts(const std::filesystem::path& file, const
     if (const auto most = *std::max_element(p.tokens.begin(), p.tokens.end()); most >= vocabulary)
       throw heddle::config_error("heddle: " + where + " has the token " + std::to_string(most) +
                                  ", the model a vocabulary of " + std::to_string(vocabulary));
-  }
-  if (in.bad()) throw heddle::io_error("heddle: '" + file.string() + "' cannot be read to its end");
+  });
   if (all.empty()) throw heddle::config_error("heddle: '" + file.string() + "' has no prompts");
   return all;
 }

@@ -22,3 +22,4 @@
 #include <heddle/io/save_index.hpp>
 #include <heddle/io/save_names.hpp>
 #include <heddle/io/tensor_file.hpp>
+#include <heddle/io/token_targets.hpp>

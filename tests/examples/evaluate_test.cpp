@@ -316,3 +316,51 @@ TEST_CASE("ranks share the files of a model: descriptors do not grow with the me
   CAPTURE(a.text);
   CHECK(a.status == 0);
 }
+
+TEST_CASE("questions are asked and counted as by lm-evaluation-harness", "[examples][evaluate]") {
+  const fs::path golden = HEDDLE_SOURCE_DIR "/tests/golden/words";
+  const json expected = read(golden / "expected.json")["tasks"];
+  const copied_model folder("../words");
+  fs::copy_file(golden / "../tokenizer/llama3.json", folder.path / "tokenizer.json");
+  const std::string what = "--model " + folder.path.string() + " --json --tasks ";
+  for (const char* mesh : {"pp=2", "dp=2,tp=3"}) {
+    const answer a = run(what + (golden / "questions.jsonl").string() + " --mesh " + mesh);
+    CAPTURE(mesh, a.text.substr(0, 300));
+    REQUIRE(a.status == 0);
+    const json got = json::parse(a.text);
+    CHECK(got["tasks"] == 200);
+    for (const char* name : {"acc", "acc_norm", "acc_bytes"})
+      CHECK(got[name].get<double>() == expected[name].get<double>());
+    CHECK(got["acc_stderr"].get<double>() == Approx(expected["acc_stderr"].get<double>()).epsilon(1e-12));
+    REQUIRE(got["log_likelihoods"].size() == expected["log_likelihoods"].size());
+    double most = 0;
+    for (std::size_t i = 0; i < got["log_likelihoods"].size(); ++i)
+      most = (std::max)(most, worst(got["log_likelihoods"][i], expected["log_likelihoods"][i]));
+    CHECK(most < 1e-5);
+  }
+  const auto says = [&](const std::string& line, const std::string& more = "") {
+    std::ofstream(folder.path / "tasks.jsonl") << line;
+    const answer a = run(what + (folder.path / "tasks.jsonl").string() + more);
+    CHECK(a.status != 0);
+    return a.text;
+  };
+  const std::string good = R"({"context": "a loom", "choices": ["x", "y"], "answer": "y"})"
+                           "\n";
+  CHECK_THAT(says(good + R"({"choices": ["x"], "answer": 0})"),
+             Contains("tasks.jsonl' line 2: 'context' should be a text"));
+  CHECK_THAT(says(R"({"context": "", "choices": [], "answer": 0})"), Contains("'choices' should be a list of texts"));
+  CHECK_THAT(says(R"({"context": "", "choices": ["x", ""], "answer": 0})"), Contains("none of them empty"));
+  for (const char* wrong : {"2", "-1", "\"z\"", "0.5", "null"})
+    CHECK_THAT(says(R"({"context": "a", "choices": ["x", "y"], "answer": )" + std::string(wrong) + "}"),
+               Contains("line 1: 'answer' should be the number of the right choice, from 0 to 1, or its text"));
+  CHECK_THAT(says("\n"), Contains("tasks.jsonl' has no questions"));
+  CHECK_THAT(says(good + R"({"context": " ", "choices": ["x"], "answer": 0})"),
+             Contains("question 2: a question's context is of spaces only"));
+  CHECK_THAT(says(R"({"context": "", "choices": ["x"], "answer": 0})", " --bytes"),
+             Contains("question 1: a question without a context needs a token before its choices"));
+  CHECK_THAT(says(good, " --tokens 1"), Contains("--tasks"));
+  std::ofstream(folder.path / "tasks.jsonl") << good;
+  const answer words = run("--model " + folder.path.string() + " --tasks " + (folder.path / "tasks.jsonl").string());
+  CHECK(words.status == 0);
+  CHECK_THAT(words.text, Contains("questions  1 with 2 choices") && Contains("acc_norm "));
+}

@@ -143,8 +143,8 @@ TEST_CASE("a model learns a text, and what is written is the trained model", "[e
         run{"lora on one rank", "dp=1", " --lora-rank 4", 0.5}}) {
     CAPTURE(r.name);
     const std::string out = folder / r.name, again = folder / "again";
-    const answer a =
-        finetune(model + text + " --bytes --out '" + out + "' --mesh " + r.mesh + r.how + " --steps 40 --lr 0.02 --context 32");
+    const answer a = finetune(model + text + " --bytes --out '" + out + "' --mesh " + r.mesh + r.how +
+                              " --steps 40 --lr 0.02 --context 32");
     CAPTURE(a.text);
     REQUIRE(a.status == 0);
     CHECK(a.before() > 5.9);
@@ -172,8 +172,8 @@ TEST_CASE("a model learns a text, and what is written is the trained model", "[e
 TEST_CASE("a strategy from a file tunes what the same options do", "[examples][finetune]") {
   if (!is_built()) return;
   const scratch folder;
-  const std::string common = "--model " + (golden / "models" / "bytes").string() + text +
-                             " --bytes --steps 3 --lr 0.02 --context 32";
+  const std::string common =
+      "--model " + (golden / "models" / "bytes").string() + text + " --bytes --steps 3 --lr 0.02 --context 32";
   std::ofstream(folder / "plan.txt") << "version 1\nmesh pp=2,tp=2\nmicrobatches 2\n";
   const answer by_file = finetune(common + " --plan " + (folder / "plan.txt") + " --out " + (folder / "file"));
   const answer by_hand = finetune(common + " --mesh pp=2,tp=2 --microbatches 2 --out " + (folder / "hand"));
@@ -260,11 +260,13 @@ TEST_CASE("a GPT-2 with a tokenizer of its own learns by adapters", "[examples][
 TEST_CASE("a text that the model has no tokens for is refused", "[examples][finetune]") {
   if (!is_built()) return;
   const scratch folder;
-  const answer a = finetune("--model " + (golden / "models" / "gpt2").string() + text + " --bytes --out " + (folder / "out"));
+  const answer a =
+      finetune("--model " + (golden / "models" / "gpt2").string() + text + " --bytes --out " + (folder / "out"));
   CAPTURE(a.text);
   CHECK(a.status == 1);
   CHECK_THAT(a.text, Contains("LICENSE' has the token") && Contains("the model a vocabulary of 53"));
-  const answer b = finetune("--model " + (golden / "models" / "qwen2").string() + text + " --bytes --out " + (folder / "out"));
+  const answer b =
+      finetune("--model " + (golden / "models" / "qwen2").string() + text + " --bytes --out " + (folder / "out"));
   CAPTURE(b.text);
   CHECK(b.status == 1);
   CHECK_THAT(b.text, Contains("LICENSE' has the token") && Contains("the model a vocabulary of 41"));
@@ -412,4 +414,57 @@ TEST_CASE("a killed training goes on from its last save, over what it had begun 
                                         " --steps 40 --context 32 --lr 0.01 --out " + whole);
   REQUIRE(uninterrupted.status == 0);
   CHECK((files_below(out) == files_below(whole)));
+}
+
+TEST_CASE("of conversations the assistant's turns are learned, with transformers' losses", "[examples][finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string model = folder / "words", out = folder / "out";
+  fs::copy(golden / "words", model);
+  fs::copy_file(golden / "tokenizer" / "llama3.json", model + "/tokenizer.json");
+  std::ifstream in(golden / "words" / "expected.json");
+  const auto expected = nlohmann::json::parse(in)["step"];
+  const std::string chats = (golden / "words" / "chats.jsonl").string();
+  for (const char* mesh : {"dp=1", "tp=3", "dp=2,pp=2 --microbatches 2"}) {
+    const answer a = finetune("--model " + model + " --chat " + chats + " --out " + out +
+                              " --batch 8 --context 96 --steps 1 --mesh " + mesh);
+    CAPTURE(a.text);
+    REQUIRE(a.status == 0);
+    CHECK(std::abs(a.before() - expected["held_out"].get<double>()) < 1e-5 * a.before());
+    const std::size_t at = a.text.find("loss ", a.text.find("step "));
+    REQUIRE(at != std::string::npos);
+    CHECK(std::strtod(a.text.c_str() + at + 5, nullptr) == Approx(expected["train"].get<double>()).margin(6e-5));
+    CHECK_THAT(a.text, Contains("9 conversations, 9 samples of 96 tokens, " + expected["learned"].dump() +
+                                " of the assistant's are learned, as the template marks them; " +
+                                expected["cut"].dump() + " are longer and are cut"));
+    fs::remove_all(out);
+  }
+  // Without marks the turns are what each adds, which here is the same.
+  std::string source = bytes_of(model + "/chat_template.jinja");
+  for (const char* mark : {"{%- generation %}", "{%- endgeneration %}"})
+    source.erase(source.find(mark), std::string(mark).size());
+  std::ofstream(model + "/chat_template.jinja") << source;
+  const answer plain =
+      finetune("--model " + model + " --chat " + chats + " --out " + out + " --batch 8 --context 96 --steps 0");
+  CAPTURE(plain.text);
+  CHECK(plain.status == 0);
+  CHECK_THAT(plain.text,
+             Contains(expected["learned"].dump() + " of the assistant's are learned, by what each turn adds"));
+  CHECK(std::abs(plain.before() - expected["held_out"].get<double>()) < 1e-5 * plain.before());
+  fs::remove_all(out);
+
+  const auto says = [&](const std::string& arguments, int status) {
+    const answer a = finetune("--out " + out + " " + arguments);
+    CAPTURE(a.text);
+    CHECK(a.status == status);
+    CHECK_FALSE(fs::exists(out));
+    return a.text;
+  };
+  CHECK_THAT(says("--model " + model, 2), Contains("--text is required, or --chat"));
+  CHECK_THAT(says("--model " + model + text + " --chat " + chats, 2), Contains("--chat"));
+  std::ofstream(folder / "one.jsonl") << R"({"messages": [{"role": "user", "content": "a"}]})";
+  CHECK_THAT(says("--model " + model + " --chat " + (folder / "one.jsonl"), 1),
+             Contains("none has a turn of the assistant's within 96 tokens"));
+  fs::remove(model + "/chat_template.jinja");
+  CHECK_THAT(says("--model " + model + " --chat " + chats, 1), Contains("has no chat template, which --chat needs"));
 }

@@ -3,17 +3,23 @@
 
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/checksum.hpp>
-#include <heddle/io/tokenizer/chat_template.hpp>
+#include <heddle/io/tokenizer/chat_samples.hpp>
+#include <heddle/io/tokenizer/load.hpp>
 
 #include "catch.hpp"
 
+#include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
+
+#include <unistd.h>
 
 namespace hd = heddle;
 namespace io = heddle::io;
@@ -173,5 +179,117 @@ TEST_CASE("a chat template takes bounded steps and memory", "[tokenizer][templat
     data["messages"].push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(1000, 'a')}});
   const nlohmann::ordered_json golden = template_golden();
   CHECK(template_text(golden["templates"][0]["source"].get<std::string>(), data, 0).value_or("").size() > 1000000);
+}
+
+namespace {
+
+std::string words_hash(const std::vector<std::int32_t>& ids) {
+  return template_hash(std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int32_t)));
+}
+io::tokenizer words_tokenizer(const std::string& name) {
+  return io::load_tokenizer(HEDDLE_SOURCE_DIR "/tests/golden/tokenizer/" + name + ".json");
+}
+// What reading conversations of these lines makes of them, by a template in the manner of ChatML.
+io::chat_samples read_lines(const std::string& lines, std::int64_t context, const char* turn = "{{ m.content }}") {
+  const auto path = std::filesystem::temp_directory_path() / ("heddle-chats-" + std::to_string(::getpid()));
+  std::ofstream(path) << lines;
+  const io::chat_template chat(std::string("{% for m in messages %}<|im_start|>{{ m.role }}:") + turn +
+                               "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+  try {
+    io::chat_samples out =
+        io::read_chat_samples(path, words_tokenizer("qwen2"), chat, nlohmann::ordered_json::object(), context);
+    std::filesystem::remove(path);
+    return out;
+  } catch (...) {
+    std::filesystem::remove(path);
+    throw;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what the assistant wrote is what transformers' masks and trl's completions are", "[tokenizer][template]") {
+  template_zone();
+  const auto golden =
+      nlohmann::ordered_json::parse(std::ifstream(HEDDLE_SOURCE_DIR "/tests/golden/words/expected.json"));
+  const auto now = template_golden()["now"].get<std::time_t>();
+  int compared = 0, apart = 0;
+  for (const auto& one : golden["masks"]) {
+    const io::tokenizer tokenizer = words_tokenizer(one["tokenizer"].get<std::string>());
+    const io::chat_template chat(one["source"].get<std::string>());
+    CHECK(chat.marks_generated() == (one["source"].get<std::string>().find("endgeneration") != std::string::npos));
+    for (std::size_t i = 0; i < golden["chats"].size(); ++i) {
+      CAPTURE(one["name"].get<std::string>(), i);
+      nlohmann::ordered_json data = golden["chats"][i];
+      data.update(one["tokens"]);
+      if (one["samples"][i].is_null()) {
+        CHECK_THROWS_AS(io::learned_samples(tokenizer, chat, data, now), io::template_error);
+        continue;
+      }
+      const auto found = io::learned_samples(tokenizer, chat, data, now);
+      REQUIRE(found.size() == one["samples"][i].size());
+      apart += found.size() > 1 ? 1 : 0;
+      for (std::size_t k = 0; k < found.size(); ++k) {
+        const auto& expected = one["samples"][i][k];
+        std::vector<bool> learned(expected["tokens"].get<std::size_t>());
+        for (const auto& range : expected["learned"])
+          for (auto at = range[0].get<std::size_t>(); at < range[1].get<std::size_t>(); ++at) learned[at] = true;
+        CHECK(words_hash(found[k].ids) == expected["hash"]);
+        CHECK(found[k].learned == learned);
+        ++compared;
+      }
+    }
+  }
+  CHECK(compared > 80);
+  CHECK(apart > 0);
+}
+
+TEST_CASE("conversations become samples of one length, and lines that are none say what is expected",
+          "[tokenizer][template]") {
+  const std::string two =
+      R"({"messages": [{"role": "user", "content": "a b c"}, {"role": "assistant", "content": "d"}]})"
+      "\n\n"
+      R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y z"}]})";
+  const io::chat_samples all = read_lines(two, 40);
+  CHECK(all.conversations == 2);
+  CHECK(all.samples == 2);
+  CHECK(all.cut == 0);
+  REQUIRE(all.rows.tokens.size() == 80);
+  REQUIRE(all.rows.targets.size() == 80);
+  const io::tokenizer qwen = words_tokenizer("qwen2");
+  std::vector<std::int32_t> learned;
+  for (const std::int32_t id : all.rows.targets)
+    if (id >= 0) learned.push_back(id);
+  CHECK(qwen.decode(learned) == "d<|im_end|>y z<|im_end|>");
+  CHECK(static_cast<std::int64_t>(learned.size()) == all.learned);
+  // A target is the token behind; the last one of a text is only that.
+  for (std::size_t i = 0; i + 1 < 40; ++i)
+    if (all.rows.targets[i] >= 0 && all.rows.targets[i + 1] >= 0) CHECK(all.rows.targets[i] == all.rows.tokens[i + 1]);
+  const auto longest = static_cast<std::int64_t>(
+      qwen.encode("<|im_start|>user:x<|im_end|><|im_start|>assistant:y", {.add_special_tokens = false}).size());
+  const io::chat_samples cut = read_lines(two, longest);
+  CHECK(cut.cut >= 1);
+  CHECK(cut.samples + cut.empty == 2);
+
+  const auto fault = [](const std::string& lines, const char* turn = "{{ m.content }}") -> std::string {
+    try {
+      read_lines(lines, 40, turn);
+    } catch (const hd::error& e) {
+      return e.what();
+    }
+    return "is read";
+  };
+  CHECK_THAT(fault("{\"messages\": []}"), Contains("line 1 should have 'messages', a list of objects with a 'role'"));
+  CHECK_THAT(fault("{}\n"), Contains("line 1 should have 'messages'"));
+  CHECK_THAT(fault("\n[1]"), Contains("line 2 should be an object, got array"));
+  CHECK_THAT(fault("{\"messages\": "), Contains("line 1, offset") && Contains("is no JSON"));
+  CHECK_THAT(fault(R"({"messages": [{"role": "user", "content": "a"}]})"),
+             Contains("has 1 conversations, and none has a turn of the assistant's within 40 tokens"));
+  CHECK_THAT(fault(two, "{{ raise_exception('no') }}"),
+             Contains("line 1: chat template, line 1: the template refuses: no"));
+  CHECK_THAT(fault(two, "{% macro a() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ a() }}"),
+             Contains("what 'generation' makes within a macro"));
+  CHECK_THROWS_AS(io::read_chat_samples("/nowhere", qwen, io::chat_template("x"), nlohmann::ordered_json::object(), 8),
+                  hd::io_error);
 }
 #endif

@@ -191,3 +191,26 @@ TEST_CASE("a dataset that cannot work says what it needs", "[io][dataset]") {
   CHECK(message({.context = 4, .batch = 0}) == "heddle: the batch must be at least 1 sample, got 0");
   CHECK(message({.context = 4, .validation = 1.0}).find("must be in [0, 1)") != std::string::npos);
 }
+
+TEST_CASE("samples with targets of their own keep them", "[io][dataset]") {
+  std::vector<std::int32_t> tokens, targets;
+  for (std::int32_t i = 0; i < 15; ++i) {
+    tokens.push_back(i);
+    targets.push_back(i % 4 == 0 ? -100 : 100 + i);
+  }
+  const io::basic_dataset<std::int32_t> data(tokens, targets, {.context = 5, .batch = 2, .validation = 0.3});
+  CHECK(data.chunks() == 3);
+  CHECK(data.train_samples() == 2);
+  std::vector<std::int32_t> in(10), to(10);
+  data.fill_train({3, 2}, std::span(in), std::span(to));
+  for (std::size_t i = 0; i < 10; ++i) {
+    const auto at = static_cast<std::size_t>(data.train_chunk(3 + static_cast<std::int64_t>(i) / 5) * 5) + i % 5;
+    CHECK(in[i] == tokens[at]);
+    CHECK(to[i] == targets[at]);
+  }
+  data.fill_validation({0, 1}, std::span(in), std::span(to));
+  for (std::size_t i = 0; i < 5; ++i) CHECK((in[i] == tokens[10 + i] && to[i] == targets[10 + i]));
+  CHECK_THROWS_AS(io::basic_dataset<std::int32_t>(tokens, std::span(targets).first(14), {.context = 5}),
+                  heddle::config_error);
+  CHECK_THROWS_AS(io::basic_dataset<std::int32_t>(tokens, targets, {.context = 15}), heddle::io_error);
+}

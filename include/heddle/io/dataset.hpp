@@ -52,24 +52,14 @@ struct dataset_options {
 template <class Token>
 class basic_dataset {
  public:
-  basic_dataset(std::span<const Token> tokens, dataset_options options) : tokens_(tokens), options_(options) {
-    if (options.context < 1)
-      throw config_error("heddle: the context must be at least 1 token, got " + std::to_string(options.context));
-    if (options.batch < 1)
-      throw config_error("heddle: the batch must be at least 1 sample, got " + std::to_string(options.batch));
-    if (!(options.validation >= 0.0 && options.validation < 1.0))
-      throw config_error("heddle: the validation part must be in [0, 1), got " + number_text(options.validation));
-    chunks_ = tokens.empty() ? 0 : (static_cast<std::int64_t>(tokens.size()) - 1) / options.context;
-    const std::int64_t needed = options.validation > 0.0 ? 2 : 1;
-    if (chunks_ < needed)
-      throw io_error("heddle: the data has " + std::to_string(tokens.size()) + " tokens; a context of " +
-                     std::to_string(options.context) + (needed == 2 ? " with a validation part" : "") +
-                     " needs at least " + std::to_string(needed * options.context + 1));
-    if (options.validation > 0.0) {
-      held_out_ = static_cast<std::int64_t>(static_cast<double>(chunks_) * options.validation);
-      if (held_out_ < 1) held_out_ = 1;
-      if (held_out_ > chunks_ - 1) held_out_ = chunks_ - 1;
-    }
+  basic_dataset(std::span<const Token> tokens, dataset_options options) : basic_dataset(tokens, {}, false, options) {}
+  /// Samples one behind the other, `context` tokens and as many targets each, of which negative ones are ignored; neither is copied.
+  /// Errors: as above; `config_error` if there are not as many targets as tokens.
+  basic_dataset(std::span<const Token> tokens, std::span<const Token> targets, dataset_options options)
+      : basic_dataset(tokens, targets, true, options) {
+    if (tokens.size() != targets.size())
+      throw config_error("heddle: " + std::to_string(tokens.size()) + " tokens should have as many targets, got " +
+                         std::to_string(targets.size()));
   }
 
   const dataset_options& options() const noexcept { return options_; }
@@ -109,7 +99,7 @@ class basic_dataset {
   /// The chunk of held-out sample `sample`; these are not shuffled.
   std::int64_t validation_chunk(std::int64_t sample) const noexcept { return train_samples() + sample; }
 
-  /// The `context + 1` tokens of a chunk.
+  /// The `context + 1` tokens of a chunk of a stream.
   std::span<const Token> chunk(std::int64_t index) const noexcept {
     return tokens_.subspan(static_cast<std::size_t>(index * options_.context),
                            static_cast<std::size_t>(options_.context + 1));
@@ -134,6 +124,27 @@ class basic_dataset {
   }
 
  private:
+  basic_dataset(std::span<const Token> tokens, std::span<const Token> targets, bool rows, dataset_options options)
+      : tokens_(tokens), targets_(targets), options_(options) {
+    if (options.context < 1)
+      throw config_error("heddle: the context must be at least 1 token, got " + std::to_string(options.context));
+    if (options.batch < 1)
+      throw config_error("heddle: the batch must be at least 1 sample, got " + std::to_string(options.batch));
+    if (!(options.validation >= 0.0 && options.validation < 1.0))
+      throw config_error("heddle: the validation part must be in [0, 1), got " + number_text(options.validation));
+    const std::int64_t behind = rows ? 0 : 1;  // the target of the last token is one of the tokens
+    chunks_ = tokens.empty() ? 0 : (static_cast<std::int64_t>(tokens.size()) - behind) / options.context;
+    const std::int64_t needed = options.validation > 0.0 ? 2 : 1;
+    if (chunks_ < needed)
+      throw io_error("heddle: the data has " + std::to_string(tokens.size()) + " tokens; a context of " +
+                     std::to_string(options.context) + (needed == 2 ? " with a validation part" : "") +
+                     " needs at least " + std::to_string(needed * options.context + behind));
+    if (options.validation > 0.0) {
+      held_out_ = static_cast<std::int64_t>(static_cast<double>(chunks_) * options.validation);
+      if (held_out_ < 1) held_out_ = 1;
+      if (held_out_ > chunks_ - 1) held_out_ = chunks_ - 1;
+    }
+  }
   void require_room(sample_block block, std::size_t inputs, std::size_t targets) const {
     const auto needed = static_cast<std::size_t>(block.count * options_.context);
     if (inputs < needed || targets < needed)
@@ -143,16 +154,16 @@ class basic_dataset {
   }
   template <class Id>
   void copy_chunk(std::int64_t index, std::int64_t row, std::span<Id> inputs, std::span<Id> targets) const {
-    const auto from = chunk(index);
     const auto n = static_cast<std::size_t>(options_.context);
-    const std::size_t to = static_cast<std::size_t>(row) * n;
+    const std::size_t to = static_cast<std::size_t>(row) * n, at = static_cast<std::size_t>(index) * n;
+    const auto behind = targets_.empty() ? tokens_.subspan(at + 1, n) : targets_.subspan(at, n);
     for (std::size_t t = 0; t < n; ++t) {
-      inputs[to + t] = static_cast<Id>(from[t]);
-      targets[to + t] = static_cast<Id>(from[t + 1]);
+      inputs[to + t] = static_cast<Id>(tokens_[at + t]);
+      targets[to + t] = static_cast<Id>(behind[t]);
     }
   }
 
-  std::span<const Token> tokens_;
+  std::span<const Token> tokens_, targets_;  // the latter of samples that have their own
   dataset_options options_;
   std::int64_t chunks_ = 0;
   std::int64_t held_out_ = 0;

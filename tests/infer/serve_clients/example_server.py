@@ -61,21 +61,24 @@ def healthy(address):
 
 
 @contextlib.contextmanager
-def served(program, keys=True, chats=True, context=512, more=()):
+def served(program, keys=True, chats=True, context=512, more=(), folder=None):
     """Starts `program`; gives its address, and stops it at the end. It must then end with 0.
 
-    `more`: further options of the program and their values, None for one that has none. With `chats` the golden model has random weights for all words of the tokenizer, and `context`; without, it is as transformers wrote it."""
+    `more`: further options of the program and their values, None for one that has none. With `chats` the golden model has random weights for all words of the tokenizer, and `context`; without, it is as transformers wrote it.
+    `folder`: a model to serve in its place, with its own tokenizer and chat template."""
     golden = SOURCE / "tests/golden"
-    with tempfile.NamedTemporaryFile("w", suffix=".keys") as file, tempfile.TemporaryDirectory() as folder:
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as file, tempfile.TemporaryDirectory() as wide:
         file.write(KEY + "\n")
         file.flush()
         model = golden / "models/llama3"
-        if chats:
-            widen(model, pathlib.Path(folder) / "wide", 905, context)
-            model = pathlib.Path(folder) / "wide"
-        command = [program, "--model", str(model), "--tokenizer",
-                   str(golden / "tokenizer/llama3.json"), "--port", "0", "--cache-mib", "4", "--name", "golden",
-                   "--chat-template", "llama3"]
+        if folder is not None:
+            model = folder
+        elif chats:
+            widen(model, pathlib.Path(wide) / "wide", 905, context)
+            model = pathlib.Path(wide) / "wide"
+        command = [program, "--model", str(model), "--port", "0", "--cache-mib", "4", "--name", "golden"]
+        if folder is None:
+            command += ["--tokenizer", str(golden / "tokenizer/llama3.json"), "--chat-template", "llama3"]
         for option, value in zip(more[::2], more[1::2]):  # in place of those, or further ones
             if option in command:
                 command[command.index(option) + 1] = value

@@ -13,8 +13,22 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace heddle::inline v0::io {
+
+/// A rendered conversation, and of each statement `generation` begin and end, in bytes, of what it made: what the assistant wrote.
+struct generated_text {
+  std::string text{};
+  std::vector<std::pair<std::size_t, std::size_t>> generated{};
+};
+
+namespace detail {
+inline bool has_generation(const jinja_node& n) {
+  return n.op == jinja_op::scoped || std::ranges::any_of(n.parts, has_generation);
+}
+}  // namespace detail
 
 /// A chat template: the part of Jinja that templates of published models use, with the settings of transformers' `apply_chat_template`.
 /// Statements if, for, set, macro, call, filter, with, generation, break, continue, raw; filters, tests and methods of str, list
@@ -32,9 +46,18 @@ class chat_template {
   std::string render(const nlohmann::ordered_json& data, std::time_t now = std::time(nullptr),
                      const chat_template_limits& limits = {}) const;
 
+  /// The same, and which parts of it the template marks as the assistant's. Errors: as of `render`, and for marks within a macro, a set or a filter.
+  generated_text render_generated(const nlohmann::ordered_json& data, std::time_t now = std::time(nullptr),
+                                  const chat_template_limits& limits = {}) const;
+  /// Whether the template has statements `generation`.
+  bool marks_generated() const { return detail::has_generation(*root_); }
+
   const std::string& source() const noexcept { return source_; }
 
  private:
+  std::string text_of(const nlohmann::ordered_json& data, std::time_t now, const chat_template_limits& limits,
+                      std::vector<std::pair<std::size_t, std::size_t>>* generated) const;
+
   std::string source_;
   std::shared_ptr<const detail::jinja_node> root_{};
 };
@@ -52,9 +75,22 @@ inline chat_template::chat_template(std::string_view source) : source_(source) {
 
 inline std::string chat_template::render(const nlohmann::ordered_json& data, std::time_t now,
                                          const chat_template_limits& limits) const {
+  return text_of(data, now, limits, nullptr);
+}
+
+inline generated_text chat_template::render_generated(const nlohmann::ordered_json& data, std::time_t now,
+                                                      const chat_template_limits& limits) const {
+  generated_text out;
+  out.text = text_of(data, now, limits, &out.generated);
+  return out;
+}
+
+inline std::string chat_template::text_of(const nlohmann::ordered_json& data, std::time_t now,
+                                          const chat_template_limits& limits,
+                                          std::vector<std::pair<std::size_t, std::size_t>>* generated) const {
   if (!data.is_object())
     throw config_error("heddle: a chat template is given an object, got " + std::string(data.type_name()));
-  return detail::jinja_run(now, limits).text_of(*root_, data);
+  return detail::jinja_run(now, limits).text_of(*root_, data, generated);
 }
 
 }  // namespace heddle::inline v0::io

@@ -35,7 +35,9 @@ class jinja_run : private jinja_library {
     for (const auto& s : closures_) s->names.clear();
   }
 
-  std::string text_of(const jinja_node& root, const nlohmann::ordered_json& data) {
+  // `generated`: gets begin and end of what statements `generation` have made of the text.
+  std::string text_of(const jinja_node& root, const nlohmann::ordered_json& data,
+                      std::vector<std::pair<std::size_t, std::size_t>>* generated = nullptr) {
     try {
       auto given = std::make_shared<jinja_scope>();
       for (const char* name : {"range", "namespace", "dict", "raise_exception", "strftime_now"})
@@ -44,6 +46,8 @@ class jinja_run : private jinja_library {
       scope_ = std::make_shared<jinja_scope>();
       scope_->outer = std::move(given);
       std::string out;
+      generated_ = generated;
+      whole_ = &out;
       run(root, out);
       return out;
     } catch (const io_error& e) {
@@ -193,9 +197,16 @@ class jinja_run : private jinja_library {
         add(out, text(call(value(n.parts[0].parts[0]), given)));
         break;
       }
-      case jinja_op::scoped:
-        add(out, captured(n.parts[0]));
+      case jinja_op::scoped: {
+        const std::string body = captured(n.parts[0]);
+        if (generated_ != nullptr) {
+          if (&out != whole_)
+            throw io_error("what 'generation' makes within a macro, a set or a filter has no place in the text yet");
+          generated_->emplace_back(out.size(), out.size() + body.size());
+        }
+        add(out, body);
         break;
+      }
       case jinja_op::with: {
         std::vector<jinja_value> values;
         for (std::size_t i = 0; i + 1 < n.parts.size(); ++i) values.push_back(value(n.parts[i].parts[1]));
@@ -449,6 +460,8 @@ class jinja_run : private jinja_library {
   std::shared_ptr<jinja_scope> scope_{};
   std::vector<std::shared_ptr<jinja_object>> spaces_{};
   std::vector<std::shared_ptr<jinja_scope>> closures_{};
+  std::vector<std::pair<std::size_t, std::size_t>>* generated_ = nullptr;
+  const std::string* whole_ = nullptr;
   int depth_ = 0, line_ = 1;
 };
 

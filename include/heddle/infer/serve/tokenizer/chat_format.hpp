@@ -4,9 +4,9 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/io/checksum.hpp>
-#include <heddle/io/json/strict.hpp>
 #include <heddle/infer/serve/tokenizer/answer_sections.hpp>
 #include <heddle/io/tokenizer/chat.hpp>
+#include <heddle/io/tokenizer/chat_folder.hpp>
 #include <heddle/io/tokenizer/chat_template.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 
@@ -42,13 +42,6 @@ struct chat_choice {
   std::optional<rendered_template> rendered{};  ///< the folder's own: of calls that `format` does not render
 
   bool renders() const noexcept { return format || rendered; }
-};
-
-/// A chat template as a folder has it.
-struct chat_template_source {
-  std::string text{};  ///< jinja
-  std::string file{};  ///< that it was read from
-  friend bool operator==(const chat_template_source&, const chat_template_source&) = default;
 };
 
 namespace detail {
@@ -139,14 +132,6 @@ inline std::optional<std::string> unescaped(std::string_view spelled) {
   return out;
 }
 
-// A member of tokenizer_config.json that is a token: its text.
-inline std::string token_text(const nlohmann::json& config, const char* name) {
-  const auto at = config.find(name);
-  if (at == config.end()) return {};
-  if (at->is_object()) return token_text(*at, "content");
-  return at->is_string() ? at->get<std::string>() : std::string();
-}
-
 }  // namespace detail
 
 /// The names of `named_chat_format`, with commas between them.
@@ -178,28 +163,6 @@ inline std::optional<chat_format> known_chat_format(std::string_view source) {
     if (!words || !std::holds_alternative<io::chatml_chat>(format)) return std::nullopt;
     std::get<io::chatml_chat>(format).default_system = *words;
     return format;
-  }
-  return std::nullopt;
-}
-
-/// The chat template of a folder as transformers finds it: chat_template.jinja, else that of tokenizer_config.json (of several the one named
-/// "default"), else that of chat_template.json; none if there is none. Errors: `io_error` for files that cannot be read.
-inline std::optional<chat_template_source> read_chat_template(const std::filesystem::path& folder) {
-  if (const auto file = folder / "chat_template.jinja"; std::filesystem::exists(file))
-    return chat_template_source{io::detail::whole_file(file), file.string()};
-  for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
-    const auto file = folder / name;
-    const nlohmann::json config = io::read_json_object(file);
-    const auto at = config.find("chat_template");
-    if (at == config.end() || at->is_null()) continue;
-    if (at->is_string()) return chat_template_source{at->get<std::string>(), file.string()};
-    if (const auto one = at->find("default"); at->is_object() && one != at->end() && one->is_string())
-      return chat_template_source{one->get<std::string>(), file.string()};
-    for (const nlohmann::json& one : *at)
-      if (one.is_object() && one.value("name", nlohmann::json()) == "default" && one.contains("template") &&
-          one["template"].is_string())
-        return chat_template_source{one["template"].get<std::string>(), file.string()};
-    return chat_template_source{{}, file.string()};
   }
   return std::nullopt;
 }
@@ -297,14 +260,12 @@ inline chat_choice choose_chat_format(const std::filesystem::path& folder, const
     return {format, "'" + name + "', as named"};
   }
   const std::string advice = "; one can be named: " + chat_format_names();
-  const std::optional<chat_template_source> source = read_chat_template(folder);
+  const std::optional<io::chat_template_source> source = io::read_chat_template(folder);
   if (!source) return {std::nullopt, "'" + folder.string() + "' has no chat template" + advice};
   const std::string where = "the chat template in '" + source->file + "'";
   std::optional<chat_format> format = known_chat_format(source->text);
   if (source->text.empty()) return {std::nullopt, where + " has none with the name 'default'" + advice};
-  // What the source takes from the tokenizer's files.
-  nlohmann::json tokens = io::read_json_object(folder / "tokenizer_config.json");
-  if (!tokens.contains("added_tokens_decoder")) tokens.update(io::read_json_object(folder / "special_tokens_map.json"));
+  const nlohmann::ordered_json tokens = io::template_tokens(folder);  // what the source takes from the tokenizer's files
   std::optional<rendered_template> rendered;
   try {
     rendered = rendered_template{.source = io::chat_template(source->text)};
@@ -312,8 +273,7 @@ inline chat_choice choose_chat_format(const std::filesystem::path& folder, const
     if (!format) return {std::nullopt, where + ": " + std::string(heddle::v0::detail::without_prefix(e.what())) + advice};
   }
   if (rendered) {
-    for (const char* token : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-      if (const std::string text = detail::token_text(tokens, token); !text.empty()) rendered->tokens[token] = text;
+    rendered->tokens = tokens;
     rendered->calls = tool_calls_of(source->text);
     rendered->reasoning = source->text.find("</think>") != std::string::npos;
   }
@@ -322,16 +282,16 @@ inline chat_choice choose_chat_format(const std::filesystem::path& folder, const
       [](const auto& f) { return f(std::vector<io::chat_message>{{"user", "a"}, {"assistant", "b"}}, false); },
       *format);
   const auto same = [&](const char* token, const std::string& expected) {
-    return detail::token_text(tokens, token) == expected;
+    return tokens.value(token, std::string()) == expected;
   };
   if (const std::string& first = parts.front().text;
       source->text.find("bos_token") != std::string::npos && !same("bos_token", first))
     return {std::nullopt, where + " begins with '" + first + "', and the tokenizer's files have '" +
-                              detail::token_text(tokens, "bos_token") + "' as bos_token" + advice};
+                              tokens.value("bos_token", std::string()) + "' as bos_token" + advice};
   if (const std::string& last = parts.back().text;
       source->text.find("eos_token") != std::string::npos && !same("eos_token", last))
     return {std::nullopt, where + " ends answers with '" + last + "', and the tokenizer's files have '" +
-                              detail::token_text(tokens, "eos_token") + "' as eos_token" + advice};
+                              tokens.value("eos_token", std::string()) + "' as eos_token" + advice};
   try {
     needs_marks(*format);
   } catch (const config_error& e) {
