@@ -205,6 +205,37 @@ TEST_CASE("packed matrices read as their numbers times scales, in any runs, by a
     }
 }
 
+TEST_CASE("matrices of folders that Python wrote have the sums that it found", "[io][safetensors][quantized][golden]") {
+  const std::filesystem::path models = HEDDLE_SOURCE_DIR "/tests/golden/models";
+  heddle::quantized_weights gptq(heddle::quantized_weights::form::gptq, 4, 8);
+  gptq.zeros_one_less = true;
+  constexpr std::int64_t whole = heddle::scale_blocks::whole;
+  const heddle::quantized_weights each_row(heddle::scale_blocks{1, whole});
+  using form = heddle::quantized_weights::form;
+  for (const auto& [name, how] :
+       std::vector<std::pair<std::string, heddle::quantized_weights>>{{"phi3_gptq", gptq},
+                                                                      {"llama_gptq3", {form::gptq, 3, 32}},
+                                                                      {"qwen2_awq", {form::awq, 4, 8}},
+                                                                      {"llama_int4", {form::packed, 4, 12}},
+                                                                      {"qwen3_int8", each_row},
+                                                                      {"llama_fp8_tensor", heddle::scale_blocks{}},
+                                                                      {"qwen2_fp8_channel", each_row}}) {
+    const io::safetensors_folder read(models / name, how);
+    const auto expected = io::read_json(models / name / "expected.json");
+    CHECK(read.quantized().matrices == std::ssize(expected.at("sums")));
+    for (const auto& [at, sum] : expected.at("sums").items()) {
+      CAPTURE(name, at);
+      const auto tensor = read.tensor(at);
+      std::vector<float> all(static_cast<std::size_t>(tensor.entry().count()));
+      tensor.read(0, std::span(all));
+      double found = 0;
+      for (std::size_t k = 0; k < all.size(); ++k)
+        found += static_cast<double>(all[k]) * static_cast<double>(k % 97 + 1);
+      CHECK(found == Approx(sum.get<double>()).epsilon(1e-9).margin(1e-9));
+    }
+  }
+}
+
 TEST_CASE("8-bit matrices with one scale, or one for each row, and what goes beside them",
           "[io][safetensors][quantized]") {
   using namespace quantized_test;
