@@ -648,16 +648,18 @@ TEST_CASE("matrices in 8 bits with scales of blocks, of every family", "[model][
           "quantization_config, key 'quant_method': expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or "
           "\"compressed-tensors\", got nothing"));
   for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
-           {"quant_method", "bitsandbytes", "or \"awq\" or \"compressed-tensors\", got \"bitsandbytes\""},
+           {"quant_method", "bitsandbytes",
+            "expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or \"compressed-tensors\", got "
+            "\"bitsandbytes\""},
            {"fmt", "e5m2", "expected \"e4m3\", got \"e5m2\""},
            {"activation_scheme", "none", "expected \"dynamic\" or \"static\", got \"none\""},
            {"dequantize", 1, "expected true or false, got 1"},
            {"weight_block_size", {128}, "expected null or two whole numbers of 1 to 1048576, got [128]"},
            {"weight_block_size", {128, 0}, "expected null or two whole numbers of 1 to 1048576, got [128,0]"},
-           {"weight_block_size", {-128, 128}, "null or two whole numbers"},
-           {"weight_block_size", {128, 1.5}, "null or two whole numbers"},
-           {"weight_block_size", {128, 1048577}, "null or two whole numbers"},
-           {"weight_block_size", {18446744073709551615u, 128}, "null or two whole numbers"}})
+           {"weight_block_size", {-128, 128}, "expected null or two whole numbers"},
+           {"weight_block_size", {128, 1.5}, "expected null or two whole numbers"},
+           {"weight_block_size", {128, 1048577}, "expected null or two whole numbers"},
+           {"weight_block_size", {18446744073709551615u, 128}, "expected null or two whole numbers"}})
     CHECK_THAT(error_of(with(given, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
   CHECK_THAT(error_of(with(given, "bits", 4)),
              Catch::Contains("config.json, quantization_config: unknown key 'bits', which is 4 and"));

@@ -26,6 +26,18 @@ inline std::int64_t read_group(config_object& c, std::int64_t otherwise) {
   c.fail("group_size", "-1 or a whole number of 1 or more");
 }
 
+// Rows and columns of a block.
+inline scale_blocks read_blocks(config_object& c, const std::string& key, const std::string& or_else = {}) {
+  const nlohmann::json* const size = c.find(key);
+  const auto block = [](const nlohmann::json& n) {
+    if (n.is_number_unsigned()) return n.get<std::uint64_t>() - 1 < static_cast<std::uint64_t>(scale_blocks::most);
+    return n.is_number_integer() && n.get<std::int64_t>() >= 1 && n.get<std::int64_t>() <= scale_blocks::most;
+  };
+  if (size == nullptr || !size->is_array() || size->size() != 2 || !std::all_of(size->begin(), size->end(), block))
+    c.fail(key, or_else + "two whole numbers of 1 to " + std::to_string(scale_blocks::most));
+  return {(*size)[0].get<std::int64_t>(), (*size)[1].get<std::int64_t>()};
+}
+
 // Matrices in 8 bits with a scale for each block, as DeepSeek-V3 is published, or one for all.
 inline quantized_weights read_fp8(config_object& c) {
   c.only("fmt", "e4m3");
@@ -36,13 +48,7 @@ inline quantized_weights read_fp8(config_object& c) {
   if (const nlohmann::json* const size = c.find("weight_block_size"); size != nullptr && size->is_null()) {
     out = {scale_blocks::whole, scale_blocks::whole};
   } else if (size != nullptr) {
-    const auto block = [](const nlohmann::json& n) {
-      if (n.is_number_unsigned()) return n.get<std::uint64_t>() - 1 < static_cast<std::uint64_t>(scale_blocks::most);
-      return n.is_number_integer() && n.get<std::int64_t>() >= 1 && n.get<std::int64_t>() <= scale_blocks::most;
-    };
-    if (!size->is_array() || size->size() != 2 || !std::all_of(size->begin(), size->end(), block))
-      c.fail("weight_block_size", "null or two whole numbers of 1 to " + std::to_string(scale_blocks::most));
-    out = {(*size)[0].get<std::int64_t>(), (*size)[1].get<std::int64_t>()};
+    out = read_blocks(c, "weight_block_size", "null or ");
   }
   return out;
 }
@@ -142,13 +148,7 @@ inline quantized_weights read_compressed(config_object& c) {
       const std::int64_t columns = read_group(w, 0);
       if (columns > 0) out.blocks.columns = columns;
     }
-    if (strategy == "block") {
-      const nlohmann::json* const size = w.find("block_structure");
-      if (size == nullptr || !size->is_array() || size->size() != 2 ||
-          !std::all_of(size->begin(), size->end(), [](const auto& n) { return n.is_number_unsigned() && n > 0; }))
-        w.fail("block_structure", "two whole numbers of 1 or more");
-      out.blocks = {(*size)[0].get<std::int64_t>(), (*size)[1].get<std::int64_t>()};
-    }
+    if (strategy == "block") out.blocks = read_blocks(w, "block_structure");
     pass_keys(w, {"group_size"});
   }
   pass_keys(w, {"block_structure"});
