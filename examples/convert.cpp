@@ -61,7 +61,7 @@ struct source {
   std::optional<io::checkpoint_reader> saved;
 
   // `first`: a parameter of the model.
-  source(const std::string& folder, std::optional<hd::scale_blocks> scales, const std::string& first) {
+  source(const std::string& folder, std::optional<hd::quantized_weights> scales, const std::string& first) {
     if (const auto path = save_in(folder))
       saved.emplace(*path);
     else if (io::torch_folder::is_one(folder))
@@ -186,11 +186,11 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
   const std::vector<std::string> slots = slots_of(s, from, outlines);
   auto plan = hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes);
   if (from.saved) plan = with_types(plan, fact(types_fact).value_or(""), s.most_bytes);
-  if (from.published) {  // each tensor keeps its type; matrices in 8 bits get that of the model
+  if (from.published) {  // each tensor keeps its type; matrices in fewer bits get that of the model
     plan = hd::train::with_types_of(*from.published, plan, s.most_bytes);
     for (const io::safetensors_outline& t : plan.tensors())
       if (const auto tensor = from.published->tensor(t.name);
-          t.dtype != tensor.dtype() && !(about.scales && tensor.dtype() == "F8_E4M3"))
+          t.dtype != tensor.dtype() && !tensor.is_quantized())
         throw hd::config_error("heddle: " + tensor.where() + ": elements of type " + std::string(tensor.dtype()) +
                                " do not come back from float; F32, BF16 and F16 do");
   }

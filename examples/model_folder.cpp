@@ -21,8 +21,19 @@ model_folder read_model_folder(const std::filesystem::path& path, const std::vec
   found.about = md::from_config(*found.config, "'" + file.string() + "'", ignored_keys);
   std::error_code none;
   const auto there = [&](const char* name) { return std::filesystem::exists(path / name, none); };
-  if (!found.about.tied || !(there("model.safetensors") || there("model.safetensors.index.json"))) return found;
-  found.about = md::with_own_head(found.about, heddle::io::safetensors_folder(path, found.about.scales));
+  if (!(found.about.tied || found.about.scales) ||
+      !(there("model.safetensors") || there("model.safetensors.index.json")))
+    return found;
+  const heddle::io::safetensors_folder files(path, found.about.scales);
+  if (const auto q = files.quantized(); q.matrices > 0)
+    std::fprintf(stderr,
+                 "'%s': %lld matrices in fewer bits, %lld bytes, are widened as they are read: %lld elements, %lld "
+                 "bytes in bf16, %lld in f32\n",
+                 path.c_str(), static_cast<long long>(q.matrices), static_cast<long long>(q.stored_bytes),
+                 static_cast<long long>(q.elements), static_cast<long long>(2 * q.elements),
+                 static_cast<long long>(4 * q.elements));
+  if (!found.about.tied) return found;
+  found.about = md::with_own_head(found.about, files);
   found.own_head = !found.about.tied;
   if (found.own_head)
     std::fprintf(stderr,

@@ -28,7 +28,7 @@ struct model_folder {
 };
 
 /// Reads config.json of `path`. Where it ties the head and the files have another one the head is used, as in transformers, and a line on
-/// stderr says so.
+/// stderr says so. Another says how many bytes of quantised matrices become how many.
 /// Errors: those of `from_config`, where `ignored_keys` go; `config_error` for an adapter; those of reading.
 model_folder read_model_folder(const std::filesystem::path& path, const std::vector<std::string>& ignored_keys);
 

@@ -1,6 +1,7 @@
 // examples/tool.cpp: command lines of all tools, read by CLI11; compiled once, or within a program's one unit (HEDDLE_EXAMPLE_ONE_UNIT).
 #include "tool.hpp"
 
+#include <heddle/io/safetensors/other_weights.hpp>
 #include <heddle/version.hpp>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +13,7 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <string>
 #include <system_error>
 
 #include <unistd.h>
@@ -178,14 +180,22 @@ HEDDLE_TOOL_INLINE int run_tool(command_line& line, int argc, char** argv, const
   return status;
 }
 
+// Continues a sentence with what to do with a GGUF in a folder, if there is one.
+HEDDLE_TOOL_INLINE std::string gguf_in(const std::filesystem::path& folder) {
+  const std::string other = heddle::io::detail::other_weights(folder);
+  return other.find(".gguf'") != std::string::npos ? other : "";
+}
+
 HEDDLE_TOOL_INLINE void require_model(const std::filesystem::path& folder, const std::string& name) {
   namespace fs = std::filesystem;
   const std::string where = "heddle: " + name + " '" + folder.string() + "'";
   if (!fs::exists(folder)) throw heddle::config_error(where + ": there is no such folder");
   if (!fs::is_directory(folder))
-    throw heddle::config_error(where + " is a file; give the folder that holds config.json and the weights");
+    throw heddle::config_error(where + " is a file; give the folder that holds config.json and the weights" +
+                               gguf_in(folder.extension() == ".gguf" ? folder.parent_path() : fs::path()));
   if (!fs::exists(folder / "config.json") && !fs::exists(folder / "adapter_config.json"))
-    throw heddle::config_error(where + " has no config.json; give the folder that holds it and the weights");
+    throw heddle::config_error(where + " has no config.json; give the folder that holds it and the weights" +
+                               gguf_in(folder));
 }
 
 HEDDLE_TOOL_INLINE bool progress::is_shown() {
@@ -198,7 +208,8 @@ HEDDLE_TOOL_INLINE void progress::draw() {
   std::fprintf(stderr, "\r\033[K%s: %lld of %lld %s", what_.c_str(), static_cast<long long>(done_),
                static_cast<long long>(total_), units_.c_str());
   const double seconds = std::chrono::duration<double>(last_ - begin_).count();
-  if (const double left = seconds / static_cast<double>(done_) * static_cast<double>(total_ - done_); seconds > 5 && done_ > 0 && left >= 1)
+  if (const double left = seconds / static_cast<double>(done_) * static_cast<double>(total_ - done_);
+      seconds > 5 && done_ > 0 && left >= 1)
     std::fprintf(stderr, "  left %lld:%02lld", static_cast<long long>(left) / 60, static_cast<long long>(left) % 60);
   std::fflush(stderr);
 }

@@ -57,6 +57,7 @@
 #include <heddle/io/impl/manifest.hpp>
 #include <heddle/io/impl/output_folder.hpp>
 #include <heddle/io/impl/safetensors/other_weights.hpp>
+#include <heddle/io/impl/safetensors/packed_matrix.hpp>
 #include <heddle/io/impl/save_folder.hpp>
 #include <heddle/io/impl/save_index.hpp>
 #include <heddle/io/impl/save_names.hpp>

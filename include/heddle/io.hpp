@@ -18,6 +18,7 @@
 #include <heddle/io/safetensors/entry.hpp>
 #include <heddle/io/safetensors/input_file.hpp>
 #include <heddle/io/safetensors/other_weights.hpp>
+#include <heddle/io/safetensors/packed_matrix.hpp>
 #include <heddle/io/save_folder.hpp>
 #include <heddle/io/save_index.hpp>
 #include <heddle/io/save_names.hpp>

@@ -14,6 +14,7 @@
 #include <heddle/tensor/huge_pages.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/ordered_sum.hpp>
+#include <heddle/tensor/quantized_weights.hpp>
 #include <heddle/tensor/random.hpp>
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/tensor/redistribute_async.hpp>

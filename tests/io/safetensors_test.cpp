@@ -645,7 +645,8 @@ TEST_CASE("matrices in 8 bits without their scales, or with others, are errors",
   };
   using Catch::Contains;
   CHECK(error_of({2, 5}, {3, 5}, "w_scale_inv", {2, 1}).empty());
-  CHECK_THAT(error_of({2, 5}, {3, 5}, "w_scale", {2, 1}),
+  CHECK(error_of({2, 5}, {3, 5}, "w_scale", {2, 1}).empty());
+  CHECK_THAT(error_of({2, 5}, {3, 5}, "w_scales", {2, 1}),
              Contains("tensor 'w' is in 8 bits, and its scales 'w_scale_inv' are missing"));
   CHECK_THAT(
       error_of({2, 5}, {3, 5}, "w_scale_inv", {1, 2}),

@@ -125,7 +125,7 @@ struct fused_folder {
     std::string where() const { return "the tensor " + name; }
     void read(std::int64_t, std::span<float>) const {}
   };
-  fused_folder(const std::filesystem::path&, const std::optional<hd::scale_blocks>&) {}
+  fused_folder(const std::filesystem::path&, const std::optional<hd::quantized_weights>&) {}
   bool contains(const std::string& name) const { return shapes.count(name) > 0; }
   bool is_scales(std::string_view) const { return false; }
   tensor_in tensor(const std::string& name) const { return {name}; }
@@ -642,24 +642,82 @@ TEST_CASE("matrices in 8 bits with scales of blocks, of every family", "[model][
     return refusal(with(qwen, "quantization_config", quantization));
   };
   CHECK_THAT(error_of(8), Catch::Contains("config.json, quantization_config should be an object, got 8"));
-  CHECK_THAT(error_of(json::object()),
-             Catch::Contains("quantization_config, key 'quant_method': expected \"fp8\", got nothing"));
+  CHECK_THAT(
+      error_of(json::object()),
+      Catch::Contains(
+          "quantization_config, key 'quant_method': expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or "
+          "\"compressed-tensors\", got nothing"));
   for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
-           {"quant_method", "gptq", "expected \"fp8\", got \"gptq\""},
-           {"quant_method", "compressed-tensors", "expected \"fp8\", got \"compressed-tensors\""},
+           {"quant_method", "bitsandbytes",
+            "expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or \"compressed-tensors\", got "
+            "\"bitsandbytes\""},
            {"fmt", "e5m2", "expected \"e4m3\", got \"e5m2\""},
-           {"activation_scheme", "static", "expected \"dynamic\", got \"static\""},
+           {"activation_scheme", "none", "expected \"dynamic\" or \"static\", got \"none\""},
            {"dequantize", 1, "expected true or false, got 1"},
-           {"weight_block_size", nullptr, "expected two whole numbers of 1 to 1048576, got null"},
-           {"weight_block_size", {128}, "expected two whole numbers of 1 to 1048576, got [128]"},
-           {"weight_block_size", {128, 0}, "expected two whole numbers of 1 to 1048576, got [128,0]"},
-           {"weight_block_size", {-128, 128}, "expected two whole numbers"},
-           {"weight_block_size", {128, 1.5}, "expected two whole numbers"},
-           {"weight_block_size", {128, 1048577}, "expected two whole numbers"},
-           {"weight_block_size", {18446744073709551615u, 128}, "expected two whole numbers"}})
+           {"weight_block_size", {128}, "expected null or two whole numbers of 1 to 1048576, got [128]"},
+           {"weight_block_size", {128, 0}, "expected null or two whole numbers of 1 to 1048576, got [128,0]"},
+           {"weight_block_size", {-128, 128}, "expected null or two whole numbers"},
+           {"weight_block_size", {128, 1.5}, "expected null or two whole numbers"},
+           {"weight_block_size", {128, 1048577}, "expected null or two whole numbers"},
+           {"weight_block_size", {18446744073709551615u, 128}, "expected null or two whole numbers"}})
     CHECK_THAT(error_of(with(given, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
   CHECK_THAT(error_of(with(given, "bits", 4)),
              Catch::Contains("config.json, quantization_config: unknown key 'bits', which is 4 and"));
+}
+
+TEST_CASE("how files have matrices in fewer bits, by method, and what is not read", "[model][hugging_face]") {
+  using form = hd::quantized_weights::form;
+  constexpr std::int64_t all = hd::scale_blocks::whole;
+  const json qwen = config_of("qwen3");
+  const auto read = [&](const json& quantization) {
+    return md::from_config(with(qwen, "quantization_config", quantization)).scales.value();
+  };
+  json gptq = {{"quant_method", "gptq"}, {"bits", 3}, {"group_size", 64}, {"desc_act", true}, {"meta", {{"x", 1}}}};
+  hd::quantized_weights want(form::gptq, 3, 64);
+  want.zeros_one_less = true;
+  CHECK(read(gptq) == want);
+  CHECK(read(with(with(gptq, "group_size", -1), "dynamic", {{"-:lm_head", json::object()}})).group == 0);
+  CHECK_FALSE(read(with(gptq, "checkpoint_format", "gptq_v2")).zeros_one_less);
+  const json awq = {
+      {"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}, {"version", "GEMM"}, {"zero_point", true}};
+  CHECK(read(awq) == hd::quantized_weights(form::awq, 4, 128));
+  CHECK(read({{"quant_method", "fbgemm_fp8"}, {"activation_scale_ub", 1200.0}}) == hd::scale_blocks{1, all});
+  CHECK(read({{"quant_method", "fp8"}, {"weight_block_size", nullptr}}) == hd::scale_blocks{all, all});
+  const auto compressed = [](const char* format, const json& weights) {
+    return json{{"quant_method", "compressed-tensors"},
+                {"format", format},
+                {"sparsity_config", {{"format", "dense"}}},
+                {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
+  };
+  const json in_4 = {{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}, {"group_size", 32}, {"symmetric", false}};
+  const json in_8 = {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}, {"symmetric", true}};
+  CHECK(read(compressed("pack-quantized", in_4)) == hd::quantized_weights(form::packed, 4, 32));
+  CHECK(read(compressed("pack-quantized", in_8)) == hd::quantized_weights(form::packed, 8, 0));
+  CHECK(read(compressed("int-quantized", in_8)) == hd::scale_blocks{1, all});
+  CHECK(read(compressed("float-quantized", {{"type", "float"}, {"strategy", "tensor"}})) == hd::scale_blocks{all, all});
+  CHECK(
+      read(compressed("float-quantized", {{"type", "float"}, {"strategy", "block"}, {"block_structure", {128, 64}}})) ==
+      hd::scale_blocks{128, 64});
+  CHECK(read(compressed("naive-quantized", {{"strategy", "group"}, {"group_size", 16}})) == hd::scale_blocks{1, 16});
+  json two = compressed("pack-quantized", in_4);
+  two["config_groups"]["group_1"] = two["config_groups"]["group_0"];
+  for (const auto& [quantization, says] : std::vector<std::pair<json, const char*>>{
+           {with(gptq, "bits", 5), "key 'bits': expected 2, 3, 4 or 8, got 5"},
+           {with(gptq, "group_size", 0), "key 'group_size': expected -1 or a whole number of 1 or more, got 0"},
+           {with(gptq, "checkpoint_format", "marlin"), "expected \"gptq\" or \"gptq_v2\", got \"marlin\""},
+           {with(gptq, "dynamic", {{"+:mlp", {{"bits", 8}}}}), "key 'dynamic': expected nothing but modules"},
+           {with(awq, "version", "gemv"), "key 'version': expected \"gemm\" or \"GEMM\", got \"gemv\""},
+           {with(awq, "zero_point", false), "key 'zero_point': expected true, got false"},
+           {compressed("marlin-24", in_4), "key 'format': expected \"pack-quantized\" or \"int-quantized\" or"},
+           {two, "key 'config_groups': expected one group of matrices that are quantised alike"},
+           {compressed("pack-quantized", with(in_4, "num_bits", 2)), "weights, key 'num_bits': expected 4 or 8, got 2"},
+           {compressed("int-quantized", with(in_8, "symmetric", false)), "key 'symmetric': expected true, where"},
+           {compressed("int-quantized", with(in_8, "type", "float")), "key 'type': expected \"int\", got \"float\""}}) {
+    CAPTURE(says);
+    CHECK_THAT(refusal(with(qwen, "quantization_config", quantization)), Catch::Contains(says));
+  }
+  CHECK_THAT(refusal(with(config_of("gpt2"), "quantization_config", gptq)),
+             Catch::Contains("packed matrices are [out, in], those of a gpt2 [in, out]"));
 }
 
 TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_face]") {
@@ -960,8 +1018,8 @@ TEST_CASE("a tensor with several parameters has the rows of all of them, or its 
     CHECK_THROWS_MATCHES(
         opened(of), hd::layout_error,
         Catch::Matchers::Message("heddle: the tensor " + name + ": the parameters in it have together the shape " +
-                       hd::detail::shown_extents(std::vector<std::int64_t>{rows, config.width}) + ", the tensor " +
-                       hd::detail::shown_extents(tensors.at(name))));
+                                 hd::detail::shown_extents(std::vector<std::int64_t>{rows, config.width}) +
+                                 ", the tensor " + hd::detail::shown_extents(tensors.at(name))));
   };
   const std::int64_t all = tensors.at(queries)[0];
   for (const int heads : {1, 3}) {  // the files have 2

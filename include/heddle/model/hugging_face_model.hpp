@@ -15,6 +15,7 @@
 #include <heddle/model/smollm3_config.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/write_parameters.hpp>
+#include <heddle/tensor/quantized_weights.hpp>
 #include <heddle/tensor/tensor_source.hpp>
 
 #include <algorithm>
@@ -40,8 +41,8 @@ struct hugging_face_model {
   bool tied = false;  ///< the token embedding is the head, too
   int more_blocks =
       0;  ///< behind the last, which predict more tokens: files may have them, and nothing is read from them
-  std::optional<scale_blocks>
-      scales{};  ///< of the matrices that files have in 8 bits; what opens the files is to be given it (`open_weights`)
+  std::optional<quantized_weights>
+      scales{};  ///< how files have matrices in 2 to 8 bits; what opens the files is to be given it (`open_weights`)
 
   /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2" or "gemma3_text".
   std::string_view family() const noexcept {

@@ -31,14 +31,6 @@ concept tensor_source = requires(const S& source, std::string_view name, std::in
 /// How a source holds a matrix: as it is, or transposed, as PyTorch's `Linear` holds what GPT-2's `Conv1D` holds as it is.
 enum class stored_as : bool { is, transposed };
 
-/// Sizes of the blocks of a matrix of 8-bit floats that have a scale each; those at the end of rows and columns may be smaller.
-/// Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.3.2.
-struct scale_blocks {
-  static constexpr std::int64_t most = std::int64_t{1} << 20;  ///< of either size
-  std::int64_t rows = 128, columns = 128;
-  friend constexpr bool operator==(const scale_blocks&, const scale_blocks&) = default;
-};
-
 namespace detail {
 
 // Whether the one shape is the other with neighbouring dimensions joined, so that both have the same order of elements.

@@ -1,12 +1,15 @@
 // heddle/io/json/safetensors.hpp: reads safetensors files, and folders of them with an index.
 #pragma once
 
+#include <heddle/io/json/safetensors_header.hpp>
 #include <heddle/io/json/strict.hpp>
 #include <heddle/io/safetensors/block_scales.hpp>
 #include <heddle/io/safetensors/dtype.hpp>
 #include <heddle/io/safetensors/entry.hpp>
 #include <heddle/io/safetensors/input_file.hpp>
 #include <heddle/io/safetensors/other_weights.hpp>
+#include <heddle/io/safetensors/packed_matrix.hpp>
+#include <heddle/tensor/quantized_weights.hpp>
 
 #include <algorithm>
 #include <array>
@@ -32,174 +35,6 @@
 namespace heddle::inline v0::io {
 
 namespace detail {
-
-// Takes a header apart as it is parsed: whatever does not belong there ends the parse, so that a header of any kind
-// takes the memory of its tensors and no more.
-class safetensors_header_reader {
- public:
-  using number_integer_t = nlohmann::json::number_integer_t;
-  using number_unsigned_t = nlohmann::json::number_unsigned_t;
-  using number_float_t = nlohmann::json::number_float_t;
-  using string_t = nlohmann::json::string_t;
-  using binary_t = nlohmann::json::binary_t;
-
-  safetensors_header_reader(safetensors_header& to, std::string where) : to_(to), where_(std::move(where)) {}
-
-  bool null() { return refuse("null"); }
-  bool boolean(bool) { return refuse("a truth value"); }
-  bool number_integer(number_integer_t n) { return refuse(std::to_string(n)); }
-  bool number_float(number_float_t, const string_t& text) { return refuse(shown_name(text)); }
-  bool binary(binary_t&) { return refuse("binary data"); }
-  bool number_unsigned(number_unsigned_t n) {
-    if (at_ != place::numbers) return refuse(std::to_string(n));
-    if (n > static_cast<number_unsigned_t>((std::numeric_limits<std::int64_t>::max)()))
-      fail(std::to_string(n) + " in its " + key_ + " is more than 63 bits count");
-    (key_ == "shape" ? entry_.shape : offsets_).push_back(static_cast<std::int64_t>(n));
-    if (key_ != "shape" && offsets_.size() > 2) fail("data_offsets should be two numbers, got more");
-    return true;
-  }
-  bool string(string_t& text) {
-    if (at_ == place::metadata) {
-      to_.metadata.emplace_back(key_, std::move(text));
-      return true;
-    }
-    if (at_ != place::tensor || key_ != "dtype") return refuse("the text '" + shown_name(text) + "'");
-    const safetensors_dtype* known = find_safetensors_dtype(text);
-    if (known == nullptr) fail("unknown dtype '" + shown_name(text) + "'");
-    entry_.dtype = *known;
-    return true;
-  }
-  bool start_object(std::size_t) {
-    if (at_ == place::outside) {
-      at_ = place::top;
-      return true;
-    }
-    if (at_ != place::top) return refuse("an object");
-    at_ = name_ == "__metadata__" ? place::metadata : place::tensor;
-    keys_.clear();
-    entry_ = {};
-    offsets_.clear();
-    return true;
-  }
-  bool key(string_t& text) {
-    if (at_ == place::top) {
-      if (!names_.insert(text).second) throw io_error(where_ + "the tensor '" + shown_name(text) + "' comes twice");
-      name_ = std::move(text);
-      return true;
-    }
-    if (at_ == place::tensor && text != "dtype" && text != "shape" && text != "data_offsets")
-      fail("unknown key '" + shown_name(text) + "'; expected dtype, shape and data_offsets");
-    if (!keys_.insert(text).second) fail("the key '" + shown_name(text) + "' comes twice");
-    key_ = std::move(text);
-    return true;
-  }
-  bool end_object() {
-    if (at_ == place::tensor) {
-      for (const char* needed : {"dtype", "shape", "data_offsets"})
-        if (keys_.count(needed) == 0) fail("it has no " + std::string(needed));
-      if (offsets_.size() != 2) fail("data_offsets should be two numbers, got " + std::to_string(offsets_.size()));
-      entry_.name = name_;
-      entry_.begin = offsets_[0];
-      entry_.end = offsets_[1];
-      to_.tensors.push_back(std::move(entry_));
-    }
-    at_ = at_ == place::top ? place::outside : place::top;
-    return true;
-  }
-  bool start_array(std::size_t) {
-    if (at_ != place::tensor || key_ == "dtype") return refuse("an array");
-    at_ = place::numbers;
-    return true;
-  }
-  bool end_array() {
-    at_ = place::tensor;
-    return true;
-  }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& e) {
-    throw io_error(where_ + "offset " + std::to_string(8 + (position > 0 ? position - 1 : 0)) +
-                   ": the header is no JSON: " + json_fault(e));
-  }
-
- private:
-  enum class place : std::uint8_t { outside, top, tensor, metadata, numbers };
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw io_error(where_ +
-                   (name_ == "__metadata__" ? std::string("__metadata__") : "tensor '" + shown_name(name_) + "'") +
-                   ": " + what);
-  }
-  bool refuse(const std::string& got) const {
-    switch (at_) {
-      case place::outside:
-        throw io_error(where_ + "offset 8: the header should be an object, got " + got);
-      case place::top:
-        fail("expected an object, got " + got);
-      case place::metadata:
-        fail("'" + shown_name(key_) + "' should be a text, got " + got);
-      case place::numbers:
-        fail("its " + key_ + " should be numbers of 0 or more, got " + got);
-      case place::tensor:
-        break;
-    }
-    fail("its " + key_ + " should be " + (key_ == "dtype" ? "a text" : "an array of numbers") + ", got " + got);
-  }
-
-  safetensors_header& to_;
-  std::string where_, name_, key_;
-  place at_ = place::outside;
-  safetensors_entry entry_;
-  std::vector<std::int64_t> offsets_;
-  std::set<std::string, std::less<>> names_, keys_;
-};
-
-inline std::uint64_t safetensors_header_length(std::span<const std::byte> file) noexcept {
-  std::uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);
-  return length;
-}
-
-// The header of a file of `size` bytes, from its first bytes: as many as the header has, or all.
-inline safetensors_header parse_safetensors_head(std::span<const std::byte> head, std::int64_t size,
-                                                 const std::string& what) {
-  const std::string where = "heddle: '" + what + "', ";
-  if (size < 8)
-    throw io_error(where + "offset 0: a safetensors file begins with 8 bytes of header length, the file has " +
-                   std::to_string(size));
-  const std::uint64_t length = safetensors_header_length(head);
-  if (length > static_cast<std::uint64_t>(most_safetensors_header))
-    throw io_error(where + "offset 0: a header of " + std::to_string(length) + " bytes, at most " +
-                   std::to_string(most_safetensors_header) + " are read: is it a safetensors file?");
-  if (static_cast<std::int64_t>(length) > size - 8)
-    throw io_error(where + "offset 0: a header of " + std::to_string(length) + " bytes in a file of " +
-                   std::to_string(size) + ": the file is cut off");
-  const std::string_view text(reinterpret_cast<const char*>(head.data()) + 8, static_cast<std::size_t>(length));
-  if (text.empty() || text[0] != '{') throw io_error(where + "offset 8: the header should begin with '{'");
-  if (const auto zero = text.find('\0'); zero != std::string_view::npos)  // which the library takes for the end
-    throw io_error(where + "offset " + std::to_string(8 + zero) + ": a zero byte in the header");
-  safetensors_header h;
-  h.data_begin = 8 + static_cast<std::int64_t>(length);
-  safetensors_header_reader reader(h, where);
-  try {
-    nlohmann::json::sax_parse(text, &reader);
-  } catch (const nlohmann::json::exception& e) {
-    throw io_error(where + "offset 8: the header is no JSON: " + json_fault(e));
-  }
-  settle_entries(h, size, where);
-  return h;
-}
-
-inline safetensors_header read_safetensors_head(const input_file& file) {
-  std::vector<std::byte> head(static_cast<std::size_t>((std::min)(file.size(), std::int64_t{8})));
-  file.read(0, head);
-  if (head.size() == 8) {
-    const std::uint64_t length = safetensors_header_length(head);
-    if (length <= static_cast<std::uint64_t>((std::min)(most_safetensors_header, file.size() - 8))) {
-      head.resize(8 + static_cast<std::size_t>(length));
-      file.read(8, std::span(head).subspan(8));
-    }
-  }
-  return parse_safetensors_head(head, file.size(), file.path().string());
-}
 
 // Bytes of one tensor, read ahead: tensors cut along a later dimension are read in many runs close to each other, and a
 // system call for each of them would take longer than the bytes. A thread that finds the buffer in use reads without
@@ -242,15 +77,6 @@ class read_ahead {
 
 }  // namespace detail
 
-/// The header of a safetensors file, from the file's bytes. `what` names the file in errors.
-/// Errors: `io_error` with file, tensor and offset for everything that the format does not allow: a header that is no
-/// JSON object or longer than 100 MB, a name that comes twice, an unknown element type, sizes that do not fit, holes,
-/// overlaps, a file that is cut off or too long.
-/// Source: https://github.com/huggingface/safetensors, "Format", and `SafeTensors::read_metadata`.
-inline safetensors_header parse_safetensors(std::span<const std::byte> file, const std::string& what) {
-  return detail::parse_safetensors_head(file, static_cast<std::int64_t>(file.size()), what);
-}
-
 /// A tensor in a file that is open: what `tensor_source` asks for. It is valid as long as the file; any number of
 /// threads may read it, and copies of it. Runs of less than 32 KiB that follow each other closely are read ahead, those
 /// of more straight into their place where they need no conversion.
@@ -258,6 +84,12 @@ class safetensors_tensor {
  public:
   safetensors_tensor(const input_file& file, const safetensors_entry& entry, std::atomic<std::int64_t>& read)
       : file_(&file), entry_(&entry), read_(&read), ahead_(std::make_shared<detail::read_ahead>()) {}
+  /// A matrix that lies in several tensors. It has the type of its words, whatever `read` makes of them.
+  explicit safetensors_tensor(std::shared_ptr<detail::packed_matrix> packed)
+      : file_(packed->parts().codes.file),
+        entry_(&packed->entry()),
+        read_(packed->parts().codes.read),
+        packed_(std::move(packed)) {}
 
   const safetensors_entry& entry() const noexcept { return *entry_; }
   std::span<const std::int64_t> shape() const noexcept { return entry_->shape; }
@@ -265,6 +97,13 @@ class safetensors_tensor {
   /// File and tensor, for errors: "'model.safetensors', tensor 'wte.weight'".
   std::string where() const {
     return "'" + file_->path().string() + "', tensor '" + detail::shown_name(entry_->name) + "'";
+  }
+  /// Whether files have its elements in fewer bits than `read` gives them.
+  bool is_quantized() const noexcept { return scales_ != nullptr || packed_ != nullptr; }
+  /// Bytes in the files of what its elements are made of.
+  std::int64_t stored_bytes() const noexcept {
+    if (packed_ != nullptr) return packed_->stored_bytes();
+    return entry_->bytes() + (scales_ != nullptr ? scales_->scales().entry().bytes() : 0);
   }
   /// A copy of all its bytes, as they are in the file. Errors: `io_error` if the file has changed.
   std::vector<std::byte> bytes() const {
@@ -279,6 +118,10 @@ class safetensors_tensor {
     safetensors_tensor t = *this;
     t.also_ = &read;
     if (scales_ != nullptr) t.scale_by(scales_->scales().counted_by(read), scales_->blocks());
+    if (packed_ != nullptr) {  // with a window of its own
+      t.packed_ = std::make_shared<detail::packed_matrix>(packed_->how(), entry_->name, packed_->parts());
+      t.entry_ = &t.packed_->entry();
+    }
     return t;
   }
 
@@ -293,13 +136,20 @@ class safetensors_tensor {
     if (first < 0 || n > have || first > have - n)
       throw io_error("heddle: " + where() + " has " + std::to_string(have) + " elements, not " + std::to_string(n) +
                      " from " + std::to_string(first) + " on");
-    if (!converts_to<T>(dtype()))
+    if (is_quantized() ? !detail::is_real_element<T> : !converts_to<T>(dtype()))
       throw io_error("heddle: " + where() + ", offset " + std::to_string(entry_->begin) + ": elements of " +
                      std::string(dtype()) + " do not convert to " + std::string(safetensors_dtype_name<T>()));
     if (needs_blocks_)
       throw io_error("heddle: " + where() + " has scales beside it, '" + detail::shown_name(entry_->name) +
                      "_scale_inv': open the folder with the size of their blocks (scale_blocks)");
     if (n == 0) return;
+    if (packed_ != nullptr) {
+      if constexpr (detail::is_real_element<T>)
+        packed_->read(first, n, also_, [&](std::int64_t k, double value) {
+          out[static_cast<std::size_t>(k)] = heddle::detail::converted<T>(value);
+        });
+      return;
+    }
     const std::int64_t element = entry_->dtype.bits / 8, at = entry_->begin + first * element;
     if (n * element >= short_run && !std::is_same_v<T, bool> && dtype() == safetensors_dtype_name<T>()) {
       file_->read(at, std::as_writable_bytes(out));
@@ -323,7 +173,8 @@ class safetensors_tensor {
   static constexpr std::int64_t short_run = detail::read_ahead::most;
 
   void scale_by(safetensors_tensor scales, scale_blocks blocks) {
-    scales_ = std::make_shared<detail::block_scales<safetensors_tensor>>(std::move(scales), blocks, shape(), where());
+    scales_ = std::make_shared<detail::block_scales<safetensors_tensor>>(std::move(scales), blocks, shape(), where(),
+                                                                         dtype() == "I8");
   }
   template <class T>
   void convert(std::int64_t first, const std::byte* from, T* to, std::int64_t count) const {
@@ -337,6 +188,7 @@ class safetensors_tensor {
   std::atomic<std::int64_t>* read_;
   std::atomic<std::int64_t>* also_ = nullptr;
   std::shared_ptr<detail::block_scales<safetensors_tensor>> scales_;
+  std::shared_ptr<detail::packed_matrix> packed_;
   bool needs_blocks_ = false;
   std::shared_ptr<detail::read_ahead> ahead_;
 };
@@ -348,6 +200,10 @@ class safetensors_reads {
       : tensor_(std::move(tensor)), kept_(tensor_.scales_ != nullptr ? tensor_.scales_->across() : 0) {}
   /// As `tensor.read(first, out)` with `count` elements, after those that were counted before.
   void read(std::int64_t first, std::int64_t count) {
+    if (tensor_.packed_ != nullptr) {
+      bytes_ += tensor_.packed_->bytes_of_read(window_, first, count);
+      return;
+    }
     bytes_ += count * tensor_.entry().dtype.bits / 8;
     if (tensor_.scales_ != nullptr)
       tensor_.scales_->for_each_read(kept_, first, count, [&](std::int64_t scales) {
@@ -359,6 +215,7 @@ class safetensors_reads {
  private:
   safetensors_tensor tensor_;
   detail::kept_scales kept_;
+  detail::packed_window window_;
   std::int64_t bytes_ = 0;
 };
 
@@ -425,20 +282,21 @@ inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann
 /// A model's safetensors: one file, or a folder with `model.safetensors` or, without one, with `model.safetensors.index.json` and the
 /// files that it names. Opening it reads every header and holds it against the index. It keeps one descriptor for each
 /// file; threads share one folder (`safetensors_reader`). `total_size` in the index is ignored, as transformers ignores
-/// it. With `scale_blocks` a tensor NAME of F8_E4M3 is a matrix in 8 bits whose blocks have scales in the tensor NAME_scale_inv, and reads as their
-/// products; without, tensors that have such scales beside them are not read.
+/// it. With `quantized_weights` a tensor NAME of F8_E4M3 or I8 is a matrix whose blocks have scales in the tensor NAME_scale_inv or NAME_scale, and
+/// reads as their products; of the packed forms a matrix LAYER.weight, which no file has, is read from LAYER.qweight and those beside it. Without,
+/// tensors that have such scales beside them are not read.
 /// Errors: `config_error` for blocks of less than 1 or more than 2^20 rows or columns; `io_error` as those of `safetensors_file`; a file or tensor of the index that is missing, a tensor that lies
 /// in another file than the index says, or that the index does not name, and file names with folders in them.
 class safetensors_folder {
  public:
-  explicit safetensors_folder(const std::filesystem::path& path, std::optional<scale_blocks> blocks = {})
-      : blocks_(blocks) {
-    if (blocks)
-      for (const std::int64_t size : {blocks->rows, blocks->columns})
-        if (size < 1 || size > scale_blocks::most)
+  explicit safetensors_folder(const std::filesystem::path& path, std::optional<quantized_weights> quantized = {})
+      : quantized_(quantized) {
+    if (quantized)
+      for (const std::int64_t size : {quantized->blocks.rows, quantized->blocks.columns})
+        if (size != scale_blocks::whole && (size < 1 || size > scale_blocks::most))
           throw config_error("heddle: scale_blocks of a folder should have 1 to " + std::to_string(scale_blocks::most) +
-                             " rows and columns, got " + std::to_string(blocks->rows) + " and " +
-                             std::to_string(blocks->columns));
+                             " rows and columns, got " + std::to_string(quantized->blocks.rows) + " and " +
+                             std::to_string(quantized->blocks.columns));
     std::error_code none;
     const auto single = path / "model.safetensors", index = path / "model.safetensors.index.json";
     if (!std::filesystem::is_directory(path, none)) {
@@ -454,34 +312,68 @@ class safetensors_folder {
   }
 
   const std::vector<safetensors_file>& files() const noexcept { return files_; }
-  bool contains(std::string_view name) const noexcept { return by_name_.find(name) != by_name_.end(); }
-  /// The names of all tensors, sorted.
+  /// Also for a matrix that lies in several tensors.
+  bool contains(std::string_view name) const { return has(name) || has(codes_of(name)); }
+  /// The names of all tensors in the files, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const auto& [name, file] : by_name_) all.push_back(name);
     return all;
   }
-  /// Errors: `io_error` if there is none of this name; with `scale_blocks`, if it is in 8 bits and no matrix, and if its scales are missing, or
+  /// Errors: `io_error` if there is none of this name; of a quantised matrix, if it is no matrix, and if its scales are missing, or
   /// have another shape or type.
   safetensors_tensor tensor(std::string_view name) const {
+    if (!has(name) && has(codes_of(name))) return packed(name);
     safetensors_tensor found = stored(name);
-    if (found.dtype() != "F8_E4M3") return found;
-    const std::string scales = detail::scales_of(name);
-    if (!blocks_)
-      found.needs_blocks_ = contains(scales);
-    else if (!contains(scales))
-      throw io_error("heddle: " + found.where() + " is in 8 bits, and its scales '" + detail::shown_name(scales) +
-                     "' are missing");
-    else
-      found.scale_by(stored(scales), *blocks_);
+    if (!is_8_bits(found.dtype())) return found;
+    const std::string scales = scales_of(name);
+    if (!quantized_)
+      found.needs_blocks_ = !scales.empty() && found.dtype() != "I8";
+    else if (!scales.empty())
+      found.scale_by(stored(scales), quantized_->blocks);
+    else if (found.dtype() != "I8")
+      throw io_error("heddle: " + found.where() + " is in 8 bits, and its scales '" + detail::shown_name(name) +
+                     "_scale_inv' are missing");
     return found;
   }
-  /// Whether a tensor is the scales of another that this folder has in 8 bits.
+  /// Whether a tensor is no weight but belongs to one that is quantised: its words, scales, zero points. So does a bias of zeros beside words,
+  /// which programs write for layers without.
   bool is_scales(std::string_view name) const {
-    const std::string none = detail::scales_of("");
-    if (!blocks_ || name.size() < none.size() || name.substr(name.size() - none.size()) != none) return false;
-    const auto of = name.substr(0, name.size() - none.size());
-    return contains(of) && stored(of).dtype() == "F8_E4M3";
+    if (!quantized_) return false;
+    const auto ends = [&](std::string_view end) { return !end.empty() && name.ends_with(end); };
+    const auto before = [&](std::string_view end) { return std::string(name.substr(0, name.size() - end.size())); };
+    const auto is_scaled = [&](const std::string& of) { return has(of) && is_8_bits(stored(of).dtype()); };
+    for (const char* end : detail::ends_of_scales)
+      if (ends(end) && is_scaled(before(end))) return true;
+    for (const char* end : detail::ends_of_other_scales)
+      if (ends(end) && contains(before(end) + ".weight") && tensor(before(end) + ".weight").is_quantized()) return true;
+    if (!is_packed()) return false;
+    const detail::packed_names packed = detail::names_of(quantized_->how);
+    for (const char* end : {packed.codes, packed.scales, packed.zeros, packed.groups, packed.shape})
+      if (ends(end) && has(before(end) + packed.codes)) return true;
+    return ends(".bias") && has(before(".bias") + packed.codes) && is_zero(stored(name));
+  }
+  /// The matrices that files have in fewer bits than their elements are given.
+  struct widened {
+    std::int64_t matrices = 0, stored_bytes = 0, elements = 0;
+  };
+  /// Errors: those of `tensor`.
+  widened quantized() const {
+    widened all;
+    const auto add = [&](const std::string& name) {
+      const safetensors_tensor t = tensor(name);
+      if (!t.is_quantized()) return;
+      ++all.matrices;
+      all.stored_bytes += t.stored_bytes();
+      all.elements += t.entry().count();
+    };
+    const std::string codes = is_packed() ? detail::names_of(quantized_->how).codes : "";
+    for (const auto& [name, file] : by_name_)
+      if (!codes.empty() && name.ends_with(codes))
+        add(name.substr(0, name.size() - codes.size()) + ".weight");
+      else if (is_8_bits(stored(name).dtype()))
+        add(name);
+    return all;
   }
   /// Bytes of elements that `read` took from all files so far.
   std::int64_t bytes_read() const noexcept {
@@ -491,6 +383,42 @@ class safetensors_folder {
   }
 
  private:
+  static bool is_8_bits(std::string_view type) { return type == "F8_E4M3" || type == "I8"; }
+  bool is_packed() const noexcept { return quantized_ && quantized_->how != quantized_weights::form::scaled; }
+  bool has(std::string_view name) const noexcept { return by_name_.find(name) != by_name_.end(); }
+  // The name of the scales of a matrix in 8 bits; empty if there are none.
+  std::string scales_of(std::string_view name) const {
+    for (const char* end : detail::ends_of_scales)
+      if (has(std::string(name) + end)) return std::string(name) + end;
+    return {};
+  }
+  // The name of the words of a matrix; empty where it can have none.
+  std::string codes_of(std::string_view name) const {
+    constexpr std::string_view end = ".weight";
+    if (!is_packed() || !name.ends_with(end)) return {};
+    return std::string(name.substr(0, name.size() - end.size())) + detail::names_of(quantized_->how).codes;
+  }
+  static bool is_zero(const safetensors_tensor& t) {
+    if (!converts_to<float>(t.dtype())) return false;
+    std::vector<float> all(static_cast<std::size_t>(t.entry().count()));
+    t.read(0, std::span<float>(all));
+    return std::all_of(all.begin(), all.end(), [](float v) { return v == 0; });
+  }
+  safetensors_tensor packed(std::string_view name) const {
+    const detail::packed_names ends = detail::names_of(quantized_->how);
+    const std::string layer(name.substr(0, name.size() - std::string_view(".weight").size()));
+    const auto part = [&](const char* end) {
+      const safetensors_tensor t = stored(layer + end);
+      return detail::stored_tensor{t.file_, t.entry_, t.read_};
+    };
+    const auto perhaps = [&](const char* end) {
+      return *end != '\0' && has(layer + end) ? std::optional(part(end)) : std::nullopt;
+    };
+    detail::packed_parts parts{part(ends.codes), part(ends.scales), perhaps(ends.zeros), perhaps(ends.groups), {}};
+    if (*ends.shape != '\0') parts.shape = part(ends.shape);
+    if (quantized_->how != quantized_weights::form::packed) parts.zeros = part(ends.zeros);
+    return safetensors_tensor(std::make_shared<detail::packed_matrix>(*quantized_, std::string(name), parts));
+  }
   safetensors_tensor stored(std::string_view name) const {
     const auto at = by_name_.find(name);
     if (at == by_name_.end())
@@ -529,7 +457,7 @@ class safetensors_folder {
                                                   : "'" + files_[named->second].path().filename().string() + "'"));
   }
 
-  std::optional<scale_blocks> blocks_;
+  std::optional<quantized_weights> quantized_;
   std::vector<safetensors_file> files_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };
@@ -542,7 +470,7 @@ class safetensors_reader {
   safetensors_reader(const safetensors_reader&) = delete;
   safetensors_reader& operator=(const safetensors_reader&) = delete;
 
-  bool contains(std::string_view name) const noexcept { return folder_->contains(name); }
+  bool contains(std::string_view name) const { return folder_->contains(name); }
   /// Errors: `io_error` if there is none of this name.
   safetensors_tensor tensor(std::string_view name) const { return folder_->tensor(name).counted_by(read_); }
   /// Bytes of elements that tensors of this reader were asked for so far.

@@ -1,4 +1,4 @@
-// heddle/io/safetensors/block_scales.hpp: multiplies a matrix of 8-bit floats by the scales of its blocks while it is read.
+// heddle/io/safetensors/block_scales.hpp: multiplies a matrix of 8-bit numbers by the scales of its blocks while it is read.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -6,7 +6,7 @@
 #include <heddle/core/shown_name.hpp>
 #include <heddle/core/text.hpp>
 #include <heddle/io/safetensors/dtype.hpp>
-#include <heddle/tensor/tensor_source.hpp>
+#include <heddle/tensor/quantized_weights.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -23,10 +23,10 @@ namespace heddle::inline v0::io::detail {
 
 using heddle::v0::detail::shown_extents;
 
-// The name of the scales of a tensor, as DeepSeek's published files and transformers' `quant_method: fp8` have it.
-inline std::string scales_of(std::string_view name) {
-  return std::string(name) + "_scale_inv";
-}
+// The names of the scales of a tensor: as DeepSeek's published files and transformers' `quant_method: fp8` have it, and those of others.
+inline constexpr const char* ends_of_scales[] = {"_scale_inv", "_scale"};
+// Numbers that activations were to be divided by. They are not: nothing is computed from these.
+inline constexpr const char* ends_of_other_scales[] = {".input_scale", ".activation_scale", ".output_scale"};
 
 // f(row, begin, end) for the columns [begin, end) of each row that elements [first, first + count) of a matrix are.
 template <class F>
@@ -66,28 +66,30 @@ class kept_scales {
   std::vector<bool> here_;
 };
 
-// Scales of a matrix of F8_E4M3, one for each block. A scale is read when the first element of its block is asked for; those of one row of
+// Scales of a matrix of F8_E4M3 or I8, one for each block, or a single number for all. A scale is read when the first element of its block is asked for; those of one row of
 // blocks are kept, as elements come row by row. `Tensor`: the tensor of scales.
 template <class Tensor>
 class block_scales {
  public:
   // `where` is the matrix, for errors. Errors: `io_error` if it is no matrix, if there is not one scale for each block, or if their type is none
   // that float holds.
-  block_scales(Tensor scales, scale_blocks blocks, std::span<const std::int64_t> shape, std::string where)
-      : scales_(std::move(scales)), blocks_(blocks), where_(std::move(where)) {
+  block_scales(Tensor scales, scale_blocks blocks, std::span<const std::int64_t> shape, std::string where,
+               bool integers)
+      : scales_(std::move(scales)), blocks_(blocks), where_(std::move(where)), integers_(integers) {
     const auto parts = [](std::int64_t extent, std::int64_t block) { return extent / block + (extent % block != 0); };
     if (shape.size() != 2)
       throw io_error("heddle: " + where_ + ": a tensor with scales for blocks should be a matrix, it has the shape " +
                      shown_extents(shape));
     columns_ = shape[1];
+    const std::span<const std::int64_t> found = scales_.shape();
+    const bool single = found.empty() || (found.size() == 1 && found[0] == 1);
+    if (single) blocks_ = {scale_blocks::whole, scale_blocks::whole};
     across_ = parts(columns_, blocks_.columns);
     const std::vector<std::int64_t> wanted{parts(shape[0], blocks_.rows), across_};
-    const std::span<const std::int64_t> found = scales_.shape();
-    if (!std::equal(wanted.begin(), wanted.end(), found.begin(), found.end()))
-      throw io_error("heddle: " + scales_.where() + ": the scales of blocks of " + std::to_string(blocks_.rows) +
-                     " x " + std::to_string(blocks_.columns) + " elements of a matrix of shape " +
-                     shown_extents(shape) + " should have the shape " + shown_extents(wanted) + ", they have " +
-                     shown_extents(found));
+    if (!single && !std::equal(wanted.begin(), wanted.end(), found.begin(), found.end()))
+      throw io_error("heddle: " + scales_.where() + ": the scales of blocks of " + text_of(blocks_.rows) + " x " +
+                     text_of(blocks_.columns) + " elements of a matrix of shape " + shown_extents(shape) +
+                     " should have the shape " + shown_extents(wanted) + ", they have " + shown_extents(found));
     if (const auto type = scales_.dtype(); type != "F32" && type != "BF16" && type != "F16")
       throw io_error("heddle: " + scales_.where() + ": scales should be F32, BF16 or F16, they are " +
                      std::string(type));
@@ -107,16 +109,17 @@ class block_scales {
       read_scales(row / blocks_.rows, begin / blocks_.columns, (end - 1) / blocks_.columns + 1);
       for (std::int64_t at = begin; at < end;) {
         const std::int64_t block = at / blocks_.columns;
-        const std::int64_t until = (std::min)(end, (block + 1) * blocks_.columns);
+        const std::int64_t until = blocks_.columns < end ? (std::min)(end, (block + 1) * blocks_.columns) : end;
         const auto scale = static_cast<double>(values_[static_cast<std::size_t>(block)]);
         for (; at < until; ++at, ++from, ++to) {
           const auto code = std::to_integer<std::uint8_t>(*from);
-          if ((code & 0x7f) == 0x7f)
+          if (!integers_ && (code & 0x7f) == 0x7f)
             throw io_error("heddle: " + where_ + ": row " + std::to_string(row) + ", column " + std::to_string(at) +
                            " is NaN");
-          // Of 4 and 24 bits: exact in double.
-          *to = heddle::detail::converted<T>(static_cast<double>(static_cast<float>(float8_e4m3::from_bits(code))) *
-                                             scale);
+          // Of at most 8 and 24 bits: exact in double.
+          const float number = integers_ ? static_cast<float>(static_cast<std::int8_t>(code))
+                                         : static_cast<float>(float8_e4m3::from_bits(code));
+          *to = heddle::detail::converted<T>(static_cast<double>(number) * scale);
         }
       }
     });
@@ -144,9 +147,12 @@ class block_scales {
     });
   }
 
+  static std::string text_of(std::int64_t size) { return size == scale_blocks::whole ? "all" : std::to_string(size); }
+
   Tensor scales_;
   scale_blocks blocks_;
   std::string where_;
+  bool integers_;
   std::int64_t columns_ = 0, across_ = 0;  // of elements and of blocks
   std::mutex mutex_;
   kept_scales kept_{0};

@@ -9,6 +9,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/model/hugging_face_model.hpp>
 #include <heddle/model/json/config_object.hpp>
+#include <heddle/model/json/quantization.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -372,29 +373,6 @@ inline void read_deepseek_rotary(deepseek_config& out, config_object c) {
   c.no_others();
 }
 
-// Matrices in 8 bits with a scale for each block, as DeepSeek-V3 is published. Which matrices, the files say. Activations are not brought to 8
-// bits, as with transformers' `dequantize`.
-inline scale_blocks read_quantization(config_object c) {
-  if (c.find("quant_method") == nullptr) c.fail("quant_method", "\"fp8\"");
-  c.only("quant_method", "fp8");
-  c.only("fmt", "e4m3");
-  c.only("activation_scheme", "dynamic");
-  c.flag("dequantize", false);
-  for (const char* unused : {"scale_fmt", "modules_to_not_convert"}) static_cast<void>(c.find(unused));
-  scale_blocks out;
-  if (const nlohmann::json* const size = c.find("weight_block_size"); size != nullptr) {
-    const auto block = [](const nlohmann::json& n) {
-      if (n.is_number_unsigned()) return n.get<std::uint64_t>() - 1 < static_cast<std::uint64_t>(scale_blocks::most);
-      return n.is_number_integer() && n.get<std::int64_t>() >= 1 && n.get<std::int64_t>() <= scale_blocks::most;
-    };
-    if (!size->is_array() || size->size() != 2 || !std::all_of(size->begin(), size->end(), block))
-      c.fail("weight_block_size", "two whole numbers of 1 to " + std::to_string(scale_blocks::most));
-    out = {(*size)[0].get<std::int64_t>(), (*size)[1].get<std::int64_t>()};
-  }
-  c.no_others();
-  return out;
-}
-
 // What a DeepSeek-V2 and a V3 have alike; the family's own sizes are those that keys leave out.
 inline deepseek_config deepseek_of(config_object& c, const deepseek_config& family, const char* architecture) {
   const auto whole = [&](const char* key, int otherwise) { return c.integer(key, otherwise); };
@@ -488,7 +466,7 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 
 /// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear`, `llama3`, `yarn` or `dynamic`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite, Phi-3 and Phi-4, OLMo-2, Gemma-3 of texts,
 /// DeepSeek-V2 and V3, with or without leading blocks without experts and latent vectors of queries.
-/// `quantization_config` may be that of matrices in 8 bits with scales of blocks (`quant_method` "fp8").
+/// `quantization_config` may be that of `fp8`, `fbgemm_fp8`, `gptq`, `awq` (version gemm) or `compressed-tensors` in 4 and 8 bits.
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
@@ -505,8 +483,19 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
                                     {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3",
                                      "deepseek_v2", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2", "gemma3_text"});
   hugging_face_model out;
-  if (c.find_unless_null("quantization_config") != nullptr)
+  if (c.find_unless_null("quantization") != nullptr)
+    throw config_error("heddle: " + what +
+                       ", key 'quantization': a model of MLX, which packs matrices in its own way: take "
+                       "the model that it was made from, or write it in full by `mlx_lm.convert --hf-path FOLDER "
+                       "--mlx-path NEW --dequantize`");
+  if (c.find_unless_null("quantization_config") != nullptr) {
     out.scales = detail::read_quantization(c.inside("quantization_config"));
+    if (family == "gpt2" && out.scales->how != quantized_weights::form::scaled)
+      throw config_error("heddle: " + what +
+                         ", quantization_config: packed matrices are [out, in], those of a gpt2 [in, "
+                         "out]: they are not read; write the model in full, by dequantize() and save_pretrained() of "
+                         "transformers");
+  }
   c.only("is_causal", true);  // else a token attends to those behind it, too
   if (family == "gpt2") {
     out.config = detail::gpt2_of(c);

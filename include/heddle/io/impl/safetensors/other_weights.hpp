@@ -31,7 +31,9 @@ HEDDLE_INLINE std::string other_weights(const std::filesystem::path& folder) {
       {"flax_model", ".msgpack", save_again},
       {"", ".safetensors.index.json", ": an index is read under the name model.safetensors.index.json"},
       {"", ".safetensors", ": one file is read under the name model.safetensors, several by their index"},
-      {"", ".gguf", ", which is not read: take the safetensors that it was made from"},
+      {"", ".gguf",
+       ", which is not read: take the safetensors that it was made from, or save them by from_pretrained(FOLDER, "
+       "gguf_file=NAME) and save_pretrained() of transformers"},
       {"", ".pth", ", which is not read: convert it to a folder of transformers, with safetensors"},
   };
   std::vector<std::string> names;
