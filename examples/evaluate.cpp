@@ -36,7 +36,7 @@ using backend = hd::compute::host<HEDDLE_GEMM>;
 namespace {
 
 struct settings {
-  std::string model, text, mesh = "dp=1", dtype = "f32";
+  std::string model, blocks, text, mesh = "dp=1", dtype = "f32";
   std::vector<std::string> tokens, ignored_keys;
   bool json = false, bytes = false;
 };
@@ -119,7 +119,7 @@ void print(const settings& s, const md::hugging_face_model& about, const evaluat
                                    {"perplexity", std::exp(e.loss())},
                                    {"last_logits", e.last_logits},
                                    {"bytes_read", e.bytes_read}})
-                             .c_str());
+                            .c_str());
     return;
   }
   const md::any_config c(about);
@@ -160,7 +160,7 @@ void run(const settings& s) {
   tool::require_model(s.model);
   std::vector<std::vector<std::int32_t>> samples;
   for (const std::string& text : s.tokens) samples.push_back(parse_tokens(text));
-  const auto about = read_model_folder(s.model, s.ignored_keys).about;
+  const auto about = read_model_folder(s.model, s.ignored_keys, s.blocks).about;
   if (!s.text.empty()) {
     const md::any_config c(about);
     const auto more = samples_of_text(s, c.vocabulary, c.context);
@@ -181,6 +181,7 @@ int main(int argc, char** argv) {
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
   app.add_option("--dtype", s.dtype, "type of weights and arithmetic")->one_of({"f32"});
   app.add_flag("--json", s.json, "print one line of JSON, with all logits");
+  add_blocks(app, s.blocks);
   add_ignored_keys(app, s.ignored_keys);
   return tool::run(app, argc, argv, [&] { run(s); });
 }

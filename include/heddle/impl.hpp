@@ -79,6 +79,7 @@
 #include <heddle/mesh/impl/topology_file.hpp>
 #include <heddle/model/impl/batch_checks.hpp>
 #include <heddle/model/impl/gpt2_config.hpp>
+#include <heddle/model/impl/kept_blocks.hpp>
 #include <heddle/model/impl/layers/placed.hpp>
 #include <heddle/model/impl/llama_config.hpp>
 #include <heddle/model/impl/microbatch_slots.hpp>
