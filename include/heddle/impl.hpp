@@ -97,6 +97,7 @@
 #include <heddle/observe/impl/pipeline_bubble.hpp>
 #include <heddle/observe/impl/text_file.hpp>
 #include <heddle/observe/impl/timeline_svg.hpp>
+#include <heddle/plan/impl/activation_choice.hpp>
 #include <heddle/plan/impl/atomization/ledger.hpp>
 #include <heddle/plan/impl/circuit_matchings.hpp>
 #include <heddle/plan/impl/co_clustering.hpp>
