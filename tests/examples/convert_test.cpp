@@ -131,8 +131,9 @@ TEST_CASE("some blocks of a model are a folder of their own", "[examples][conver
     INFO(a.text);
     REQUIRE(a.status == 0);
     std::string tokens;
-    std::ifstream samples(models / name / "expected.json");
-    for (const nlohmann::json& sample : nlohmann::json::parse(samples)["samples"]) {
+    std::ifstream beside(models / name / "expected.json");
+    const nlohmann::json of_model = nlohmann::json::parse(beside);
+    for (const nlohmann::json& sample : of_model["samples"]) {
       tokens += " --tokens ";
       for (std::size_t i = 0; i < sample.size(); ++i) tokens += (i > 0 ? "," : "") + sample[i].dump();
     }
