@@ -45,7 +45,7 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 namespace {
 
 struct settings {
-  std::string from, to, config, mesh = "dp=1", format = "huggingface";
+  std::string from, to, config, blocks, mesh = "dp=1", format = "huggingface";
   std::vector<std::string> ignored_keys;
   std::int64_t most_bytes = 5000000000;
   bool dry_run = false, with_moments = false;
@@ -117,13 +117,15 @@ std::string prefix_in(const io::torch_folder& folder, const md::hugging_face_mod
   for (const md::parameter_outline& p : outlines) parameters.push_back(p.name);
   for (const std::string& name : folder.names()) {
     if (!name.ends_with(first) || name.starts_with(hd::train::torch_names{}.optimizer)) continue;
-    const md::hugging_face_names names{name.substr(0, name.size() - first.size()), md::names_of(about).fused};
+    const md::hugging_face_names names{name.substr(0, name.size() - first.size()), md::names_of(about).fused,
+                                       about.kept};
     for (const std::string& other : folder.names())
       if (other.starts_with(names.prefix) &&
           !(names.prefix.empty() && other.starts_with(hd::train::torch_names{}.optimizer)))
         of_model.push_back(other);
-    md::require_all_read(parameters, of_model, names,
-                         [&](std::string_view constant) { return md::is_saved_constant(about, constant); });
+    md::require_all_read(parameters, of_model, names, [&](std::string_view constant) {
+      return md::is_saved_constant(about, constant.substr(names.prefix.size()));
+    });
     return names.prefix;
   }
   throw hd::config_error("heddle: '" + folder.path().string() + "' has no tensor whose name ends with '" + first +
@@ -167,8 +169,12 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
   const auto outlines = md::outlines_of<float>(config);
   const source from(s.from, about.scales, outlines.front().name);
   md::hugging_face_names names = md::names_of(about), of_source;
+  if (from.saved && !about.kept.numbers.empty())
+    throw hd::config_error("heddle: --blocks takes weights of Hugging Face or PyTorch, '" +
+                           from.saved->path().string() + "' is a save of heddle: convert it first");
   if (from.published) {
     of_source = names = md::names_in(*from.published);
+    of_source.kept = about.kept;
     std::vector<std::string> parameters;
     for (const md::parameter_outline& p : outlines) parameters.push_back(p.name);
     md::require_all_read(parameters, from.published->names(), of_source, [&](std::string_view name) {
@@ -181,15 +187,15 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
     return at == facts.end() ? std::optional<std::string>() : at->second;
   };
   if (from.saved) names.prefix = fact(prefix_fact).value_or(names.prefix);
-  if (from.torch) of_source = {prefix_in(*from.torch, about, outlines), md::names_of(about).fused};
+  if (from.torch) of_source = {prefix_in(*from.torch, about, outlines), md::names_of(about).fused, about.kept};
   const hd::train::torch_names in_torch;
   const std::vector<std::string> slots = slots_of(s, from, outlines);
   auto plan = hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes);
   if (from.saved) plan = with_types(plan, fact(types_fact).value_or(""), s.most_bytes);
   if (from.published) {  // each tensor keeps its type; matrices in fewer bits get that of the model
-    plan = hd::train::with_types_of(*from.published, plan, s.most_bytes);
+    plan = hd::train::with_types_of(*from.published, plan, s.most_bytes, about.kept);
     for (const io::safetensors_outline& t : plan.tensors())
-      if (const auto tensor = from.published->tensor(t.name);
+      if (const auto tensor = from.published->tensor(md::name_in_files(about.kept, t.name));
           t.dtype != tensor.dtype() && !tensor.is_quantized())
         throw hd::config_error("heddle: " + tensor.where() + ": elements of type " + std::string(tensor.dtype()) +
                                " do not come back from float; F32, BF16 and F16 do");
@@ -340,10 +346,11 @@ void run(const settings& s) {
   namespace fs = std::filesystem;
   const std::string about = s.folder_of_config();
   const bool has_config = fs::exists(fs::path(about) / "config.json");
-  if (!has_config && fs::is_directory(s.from) && convert_gpt2_save(s, out)) return;
+  if (!has_config && s.blocks.empty() && fs::is_directory(s.from) && convert_gpt2_save(s, out)) return;
   tool::require_model(about, s.config.empty() ? "--from" : "--config");
-  const model_folder from = read_model_folder(about, s.ignored_keys);
-  const beside_weights beside{hd::train::written_config(about, from.own_head), hd::train::dtype_in_config(*from.config),
+  const model_folder from = read_model_folder(about, s.ignored_keys, s.blocks);
+  const beside_weights beside{hd::train::written_config(about, from.own_head, from.about),
+                              hd::train::dtype_in_config(*from.config),
                               [&](const fs::path& to) { hd::train::copy_side_files(about, to); }};
   convert<float>(s, from.about, beside, out, weights_of(from.about));
 }
@@ -362,6 +369,7 @@ int main(int argc, char** argv) {
   app.add_flag("--with-moments", s.with_moments, "with --format torch: of a save, the optimizer's moments too");
   app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file")->more_than(0);
   app.add_flag("--dry-run", s.dry_run, "print tensors, files and bytes of each rank, and write nothing");
+  add_blocks(app, s.blocks);
   add_ignored_keys(app, s.ignored_keys);
   return tool::run(app, argc, argv, [&] { run(s); });
 }

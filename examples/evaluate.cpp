@@ -38,7 +38,7 @@ using backend = hd::compute::host<HEDDLE_GEMM>;
 namespace {
 
 struct settings {
-  std::string model, text, tasks, delimiter = " ", mesh = "dp=1", dtype = "f32";
+  std::string model, blocks, text, tasks, delimiter = " ", mesh = "dp=1", dtype = "f32";
   std::vector<std::string> tokens, ignored_keys;
   bool json = false, bytes = false;
 };
@@ -209,7 +209,7 @@ void run(const settings& s) {
   tool::require_model(s.model);
   std::vector<sample> samples;
   for (const std::string& text : s.tokens) samples.push_back(text_sample(parse_tokens(text)));
-  const auto about = read_model_folder(s.model, s.ignored_keys).about;
+  const auto about = read_model_folder(s.model, s.ignored_keys, s.blocks).about;
   if (!s.tasks.empty()) {
     const asked_choices asked = ask_choices(s.model, s.tasks, s.delimiter, md::any_config(about).context, s.bytes);
     return print_answers(s, about, asked, evaluate(s, about, asked.samples, false));
@@ -240,6 +240,7 @@ int main(int argc, char** argv) {
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
   app.add_option("--dtype", s.dtype, "type of weights and arithmetic")->one_of({"f32"});
   app.add_flag("--json", s.json, "print one line of JSON, with all logits");
+  add_blocks(app, s.blocks);
   add_ignored_keys(app, s.ignored_keys);
   return tool::run(app, argc, argv, [&] { run(s); });
 }

@@ -92,6 +92,9 @@ void run(const settings& s) {
   if (s.decode == "diffusion" && s.speculation.by != "none")
     throw hd::config_error("heddle: --decode diffusion proposes no tokens: leave --speculate " + s.speculation.by +
                            " out");
+  if (s.decode == "diffusion" && !s.ranks.blocks.empty())
+    throw hd::config_error("heddle: --decode diffusion is for all blocks of a model: leave --blocks " + s.ranks.blocks +
+                           " out");
   const model_ranks::options ranks = model_ranks::options_for(s.speculation, s.ranks);
   tool::require_model(s.ranks.model);
   std::optional<hd::io::tokenizer> tokenizer;

@@ -5,6 +5,7 @@
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/model/json/hugging_face.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
+#include <heddle/model/kept_blocks.hpp>
 #include <heddle/model/read_parameters.hpp>
 
 #include <nlohmann/json.hpp>
@@ -14,11 +15,12 @@
 
 namespace md = heddle::model;
 
-model_folder read_model_folder(const std::filesystem::path& path, const std::vector<std::string>& ignored_keys) {
+model_folder read_model_folder(const std::filesystem::path& path, const std::vector<std::string>& ignored_keys,
+                               const std::string& blocks) {
   md::require_no_adapter(path);
   const auto file = path / "config.json";
   model_folder found{.config = std::make_shared<const nlohmann::json>(heddle::io::read_json(file)), .about = {}};
-  found.about = md::from_config(*found.config, "'" + file.string() + "'", ignored_keys);
+  found.about = md::with_blocks(md::from_config(*found.config, "'" + file.string() + "'", ignored_keys), blocks);
   std::error_code none;
   const auto there = [&](const char* name) { return std::filesystem::exists(path / name, none); };
   if (!(found.about.tied || found.about.scales) ||
@@ -47,6 +49,10 @@ void add_ignored_keys(tool::command_line& app, std::vector<std::string>& ignored
   app.add_option("--ignore-key", ignored_keys,
                  "a key of config.json that is not known and changes nothing in the model")
       ->take_all();
+}
+
+void add_blocks(tool::command_line& app, std::string& blocks) {
+  app.add_option("--blocks", blocks, "blocks of the model, as in 0-3,8-11, without the others")->otherwise("all");
 }
 
 model_weights::model_weights(const std::filesystem::path& path, const md::hugging_face_model& about,

@@ -29,11 +29,16 @@ struct model_folder {
 
 /// Reads config.json of `path`. Where it ties the head and the files have another one the head is used, as in transformers, and a line on
 /// stderr says so. Another says how many bytes of quantised matrices become how many.
-/// Errors: those of `from_config`, where `ignored_keys` go; `config_error` for an adapter; those of reading.
-model_folder read_model_folder(const std::filesystem::path& path, const std::vector<std::string>& ignored_keys);
+/// `blocks`: those that the model is to have, as in "0-3,8-11"; empty: all.
+/// Errors: those of `from_config`, where `ignored_keys` go, and of `with_blocks`; `config_error` for an adapter; those of reading.
+model_folder read_model_folder(const std::filesystem::path& path, const std::vector<std::string>& ignored_keys,
+                               const std::string& blocks = {});
 
 /// `--ignore-key` of a tool.
 void add_ignored_keys(tool::command_line& app, std::vector<std::string>& ignored_keys);
+
+/// `--blocks` of a tool.
+void add_blocks(tool::command_line& app, std::string& blocks);
 
 /// The opened files of a model with these parameters, of which each rank reads its part. Errors: as `model::open_weights`.
 class model_weights {

@@ -213,7 +213,7 @@ void run_model(const options& o, const md::hugging_face_model& about,
 
 /// Loads the model on all ranks, and calls `lead` on the one that leads.
 void with_model(const options& o, const std::function<void(const loaded_model&)>& lead) {
-  const auto about = read_model_folder(o.model, o.ignored_keys).about;
+  const auto about = read_model_folder(o.model, o.ignored_keys, o.blocks).about;
   if (o.base) require_rms_norm(about.family(), "drafters of Falcon are");
 #if defined(HEDDLE_EXAMPLE_CUDA) || defined(HEDDLE_EXAMPLE_BF16)
   if (o.dtype == "bf16" && std::holds_alternative<md::deepseek_config>(about.config))
@@ -233,6 +233,7 @@ void with_speculation(const speculation& s, const options& o, const loaded_model
   if (s.by == "draft") {
     options own = o;
     own.model = s.draft;
+    own.blocks = s.draft_blocks;
     own.mesh = "pp=1";
     own.base = false;
     return with_model(own, [&](const loaded_model& draft) {
@@ -264,6 +265,7 @@ void with_speculation(const speculation& s, const options& o, const loaded_model
 
 void add_options(tool::command_line& app, speculation& s, options& o) {
   add_ignored_keys(app, o.ignored_keys);
+  add_blocks(app, o.blocks);
   app.add_option("--dtype", o.dtype,
                  has_bf16 ? "type of weights, activations and cache: f32 or bf16"
                           : "type of weights, activations and cache: f32; programs for CUDA devices have bf16, too");
@@ -273,6 +275,9 @@ void add_options(tool::command_line& app, speculation& s, options& o) {
   app.add_option("--draft", s.draft,
                  "folder of a smaller model with the same tokens, for --speculate draft; it has a cache of its own, of "
                  "the same size");
+  app.add_option("--draft-blocks", s.draft_blocks,
+                 "blocks of the draft, as in 0-3: with the model's own folder, a draft that needs no training")
+      ->otherwise("all");
   app.add_option("--heads", s.heads,
                  "folder that train_heads wrote: heads, for --speculate medusa, or a drafter, for --speculate falcon");
 }
@@ -282,6 +287,9 @@ void require_speculation(const speculation& s) {
     throw hd::config_error("heddle: --speculate should be ngram, draft, medusa, falcon or none, got '" + s.by + "'");
   if (s.by == "draft" && s.draft.empty())
     throw hd::config_error("heddle: --speculate draft needs a model: --draft FOLDER");
+  if (s.by != "draft" && !s.draft_blocks.empty())
+    throw hd::config_error("heddle: --draft-blocks " + s.draft_blocks +
+                           " are blocks of a draft: give --speculate draft --draft FOLDER, too");
   if (s.by == "medusa" && s.heads.empty())
     throw hd::config_error("heddle: --speculate medusa needs heads: --heads FOLDER");
   if (s.by == "falcon" && s.heads.empty())
@@ -318,7 +326,7 @@ void with_engine(const speculation& s, const options& o, const inf::engine_optio
     if (s.by != "none")
       throw hd::config_error(
           "heddle: pools of prompts and answers (--prefill, --decode) go with --speculate none, got '" + s.by + "'");
-    const auto about = read_model_folder(o.model, o.ignored_keys).about;
+    const auto about = read_model_folder(o.model, o.ignored_keys, o.blocks).about;
     return run_pools<float>(o, about, [&](runner& prompts, runner& answers, any_link& link, inf::engine_lane& lane) {
       use(*make_pools(prompts, answers, engine, link, lane),
           {std::string(about.family()),

@@ -24,7 +24,7 @@ using mesh_type = heddle::mesh<heddle::axis<heddle::pp>, heddle::axis<heddle::tp
 /// `prefill` and `decode`: meshes of pools of prompts and of answers, instead of `mesh`.
 /// `base`: whether the leader gathers what a drafter of Falcon has of the model. `dtype` of weights, activations and cache: f32 or, with `has_bf16`, bf16.
 struct options {
-  std::string model{}, mesh = "pp=1", dtype = "f32";
+  std::string model{}, blocks{}, mesh = "pp=1", dtype = "f32";
   std::string prefill{}, decode{};
   std::vector<std::string> ignored_keys{};  ///< of config.json
   std::optional<std::int64_t> cache_bytes{};
@@ -33,9 +33,9 @@ struct options {
   bool base = false;
 };
 
-/// How tokens are proposed. `by`: "ngram", "draft", "medusa", "falcon", or "none".
+/// How tokens are proposed. `by`: "ngram", "draft", "medusa", "falcon", or "none". A draft may be some blocks of a folder's model, also of the one it drafts for.
 struct speculation {
-  std::string by = "none", heads{}, draft{};
+  std::string by = "none", heads{}, draft{}, draft_blocks{};
 };
 
 void add_options(tool::command_line& app, speculation& s, options& o);

@@ -80,6 +80,7 @@
 #include <heddle/mesh/impl/topology_file.hpp>
 #include <heddle/model/impl/batch_checks.hpp>
 #include <heddle/model/impl/gpt2_config.hpp>
+#include <heddle/model/impl/kept_blocks.hpp>
 #include <heddle/model/impl/layers/placed.hpp>
 #include <heddle/model/impl/llama_config.hpp>
 #include <heddle/model/impl/microbatch_slots.hpp>
@@ -97,6 +98,7 @@
 #include <heddle/observe/impl/pipeline_bubble.hpp>
 #include <heddle/observe/impl/text_file.hpp>
 #include <heddle/observe/impl/timeline_svg.hpp>
+#include <heddle/plan/impl/activation_choice.hpp>
 #include <heddle/plan/impl/atomization/ledger.hpp>
 #include <heddle/plan/impl/circuit_matchings.hpp>
 #include <heddle/plan/impl/co_clustering.hpp>

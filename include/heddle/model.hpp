@@ -18,6 +18,7 @@
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/graph_layer.hpp>
 #include <heddle/model/gru_operator.hpp>
+#include <heddle/model/kept_blocks.hpp>
 #include <heddle/model/language_checks.hpp>
 #include <heddle/model/language_parameters.hpp>
 #include <heddle/model/language_places.hpp>

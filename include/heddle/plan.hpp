@@ -1,6 +1,7 @@
 // heddle/plan.hpp: cost models, searches and placements.
 #pragma once
 
+#include <heddle/plan/activation_choice.hpp>
 #include <heddle/plan/atomization/broker.hpp>
 #include <heddle/plan/atomization/calibration.hpp>
 #include <heddle/plan/atomization/clearing.hpp>

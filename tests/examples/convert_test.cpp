@@ -121,6 +121,59 @@ TEST_CASE("a model of transformers is written byte by byte as it was, on every m
     }
 }
 
+TEST_CASE("some blocks of a model are a folder of their own", "[examples][convert][blocks]") {
+  const scratch folder;
+  std::ifstream cases(models / "blocks.json");
+  for (const nlohmann::json& expected : nlohmann::json::parse(cases)) {
+    const std::string name = expected["model"], blocks = expected["blocks"], to = (folder.path / "to").string();
+    CAPTURE(name, blocks);
+    const answer a = convert("--from " + (models / name).string() + " --to " + to + " --mesh pp=2 --blocks " + blocks);
+    INFO(a.text);
+    REQUIRE(a.status == 0);
+    std::string tokens;
+    std::ifstream beside(models / name / "expected.json");
+    const nlohmann::json of_model = nlohmann::json::parse(beside);
+    for (const nlohmann::json& sample : of_model["samples"]) {
+      tokens += " --tokens ";
+      for (std::size_t i = 0; i < sample.size(); ++i) tokens += (i > 0 ? "," : "") + sample[i].dump();
+    }
+    const answer loss = run("evaluate --json --model " + to + tokens);
+    INFO(loss.text);
+    REQUIRE(loss.status == 0);
+    CHECK(nlohmann::json::parse(loss.text)["loss"].get<double>() == Approx(expected["loss"].get<double>()));
+    fs::remove_all(to);
+  }
+  // Each tensor has the bytes of the block it was.
+  const std::string to = (folder.path / "llama").string();
+  REQUIRE(convert("--from " + (models / "llama3").string() + " --to " + to + " --blocks 0,2").status == 0);
+  std::ifstream config(fs::path(to) / "config.json");
+  CHECK(nlohmann::json::parse(config)["num_hidden_layers"] == 2);
+  const io::safetensors_folder before(models / "llama3"), after(to);
+  CHECK(after.names().size() == before.names().size() * 7 / 10);  // nine of each of three blocks, and three
+  for (const std::string& name : after.names()) {
+    std::string of_source = name;
+    if (const auto at = of_source.find("layers.1."); at != std::string::npos) of_source.replace(at, 9, "layers.2.");
+    const auto one = after.tensor(name), other = before.tensor(of_source);
+    std::int64_t count = 1;
+    for (const std::int64_t extent : one.shape()) count *= extent;
+    std::vector<float> a(static_cast<std::size_t>(count)), b(a.size());
+    one.read(0, std::span<float>(a));
+    other.read(0, std::span<float>(b));
+    CHECK(a == b);
+  }
+  // A folder of PyTorch too; a save of heddle not.
+  const std::string torch = (folder.path / "torch").string(), save = (folder.path / "save").string();
+  REQUIRE(convert("--from " + (models / "gpt2").string() + " --to " + torch + " --format torch --blocks 0,2").status ==
+          0);
+  REQUIRE(convert("--from " + torch + " --to " + torch + "-1 --blocks 1").status == 0);
+  REQUIRE(convert("--from " + (models / "gpt2").string() + " --to " + torch + "-2 --blocks 2").status == 0);
+  CHECK(bytes_of(torch + "-1/model.safetensors") == bytes_of(torch + "-2/model.safetensors"));
+  REQUIRE(convert("--from " + (models / "gpt2").string() + " --to " + save + " --format heddle").status == 0);
+  const answer refused = convert("--from " + save + " --to " + save + "-1 --blocks 1");
+  CHECK(refused.status == 1);
+  CHECK_THAT(refused.text, Contains("--blocks takes weights of Hugging Face or PyTorch"));
+}
+
 TEST_CASE("a model goes to a folder of PyTorch and comes back byte by byte", "[examples][convert][torch]") {
   const scratch folder;
   for (const std::string name : {"gpt2", "llama3", "mixtral"}) {

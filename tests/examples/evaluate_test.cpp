@@ -174,6 +174,39 @@ TEST_CASE("what quantised matrices become is said, and what is not read is refus
                    Contains("from_pretrained(FOLDER, gguf_file=NAME)"));
 }
 
+TEST_CASE("some blocks of transformers' models on every mesh", "[examples][evaluate][blocks]") {
+  for (const json& expected : read(models / "blocks.json")) {
+    const std::string model = expected["model"], blocks = expected["blocks"];
+    const std::string what = "--model " + (models / model).string() +
+                             tokens_of(read(models / model / "expected.json")["samples"]) + " --json --blocks " +
+                             blocks;
+    std::vector<std::string> meshes = {"pp=2,tp=2"};
+    if (model == "gpt2" || model == "llama3" || model == "qwen2") meshes = {"dp=1", "tp=2", "pp=2", "pp=2,tp=2"};
+    for (const std::string& mesh : meshes) {
+      CAPTURE(model, blocks, mesh);
+      const answer a = run(what + " --mesh " + mesh);
+      CAPTURE(a.text);
+      REQUIRE(a.status == 0);
+      const json got = json::parse(a.text);
+      const double loss = expected["loss"].get<double>();
+      CHECK(std::abs(got["loss"].get<double>() - loss) < 1e-5 * loss);
+      for (std::size_t i = 0; i < expected["last_logits"].size(); ++i)
+        CHECK(worst(got["last_logits"][i], expected["last_logits"][i]) < 1e-5);
+    }
+  }
+  const std::string gpt2 = "--model " + (models / "gpt2").string();
+  CHECK_THAT(run(gpt2 + " --tokens 1,2 --blocks 0,2").text, Contains("gpt2  2 layers of width 20"));
+  CHECK(run(gpt2 + " --tokens 1,2 --blocks 0-2").text == run(gpt2 + " --tokens 1,2").text);
+  const auto refused = [&](const std::string& blocks) {
+    const answer a = run(gpt2 + " --tokens 1,2 --mesh pp=2 --blocks " + blocks);
+    CHECK(a.status == 1);
+    return a.text;
+  };
+  CHECK_THAT(refused("0-3"), Contains("blocks '0-3': block 3 is beyond the model, whose 3 blocks are 0 to 2"));
+  CHECK_THAT(refused("0,0-1"), Contains("block 0 is named twice"));
+  CHECK_THAT(refused("2,0"), Contains("block 0 is named behind block 2; blocks keep their order"));
+}
+
 TEST_CASE("in words, and with one token", "[examples][evaluate]") {
   const std::string model = "--model " + (models / "gpt2").string();
   const answer words = run(model + " --tokens 1,2,3 --mesh pp=2");

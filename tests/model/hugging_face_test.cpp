@@ -4,6 +4,7 @@
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/model/json/hugging_face.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
+#include <heddle/model/kept_blocks.hpp>
 #include <heddle/model/with_model.hpp>
 
 #include <cmath>
@@ -613,6 +614,55 @@ TEST_CASE("the published DeepSeek-V3 has 671,026,419,200 parameters", "[model][h
     CAPTURE(name);
     CHECK_FALSE(md::is_saved_constant(many, name));
   }
+}
+
+TEST_CASE("blocks of a model, by their numbers in files", "[model][hugging_face][blocks]") {
+  using Catch::Matchers::Contains;
+  CHECK(md::parse_blocks("0-3,8-11", 12).numbers == std::vector<int>{0, 1, 2, 3, 8, 9, 10, 11});
+  CHECK(md::parse_blocks("5", 6).numbers == std::vector<int>{5});
+  CHECK(md::parse_blocks("0-0,2", 3).numbers == std::vector<int>{0, 2});
+  const auto refused = [](const char* text) -> std::string {
+    try {
+      static_cast<void>(md::parse_blocks(text, 12));
+    } catch (const hd::config_error& e) {
+      return e.what();
+    }
+    return "taken";
+  };
+  for (const char* text : {"", "a", "1,", ",1", "1-", "-1", "1--2", "1-2-3", "1 ,2", "+1", "0x1", "1.5"}) {
+    CAPTURE(text);
+    CHECK_THAT(refused(text), Contains("expected numbers and ranges with commas between them, as in 0-3,8-11, got '"));
+  }
+  for (const char* text : {"12", "0-12", "99999999999999999999", "3,4-2147483648"}) {
+    CAPTURE(text);
+    CHECK_THAT(refused(text), Contains(" is beyond the model, whose 12 blocks are 0 to 11"));
+  }
+  CHECK_THAT(refused("1,1"), Contains("block 1 is named twice"));
+  CHECK_THAT(refused("0-3,3-5"), Contains("block 3 is named twice"));
+  CHECK_THAT(refused("4-6,2-9"), Contains("block 4 is named twice"));
+  CHECK_THAT(refused("8,4-6"), Contains("block 4 is named behind block 8; blocks keep their order"));
+  CHECK_THAT(refused("3-1"), Contains("block 1 is named behind block 3; blocks keep their order"));
+
+  const auto llama = md::with_blocks(md::from_config(config_of("llama3")), "0,2");
+  CHECK(std::get<md::llama_config>(llama.config).layers == 2);
+  const md::hugging_face_names names{"", false, llama.kept};
+  CHECK(names("model.layers.1.mlp.up_proj.weight").name == "model.layers.2.mlp.up_proj.weight");
+  CHECK(names("model.norm.weight").name == "model.norm.weight");
+  CHECK(md::is_saved_constant(llama, "model.layers.1.mlp.up_proj.weight"));
+  CHECK_FALSE(md::is_saved_constant(llama, "model.layers.2.mlp.up_proj.weight"));
+  CHECK_FALSE(md::is_saved_constant(llama, "model.layers.3.mlp.up_proj.weight"));  // no block of the file
+  const auto gpt2 = md::with_blocks(md::from_config(config_of("gpt2")), "2");
+  CHECK(md::hugging_face_names{"transformer.", false, gpt2.kept}("h.0.attn.c_attn.bias").name ==
+        "transformer.h.2.attn.c_attn.bias");
+  CHECK(md::is_saved_constant(gpt2, "transformer.h.1.attn.c_attn.bias"));
+  // Blocks keep their kinds: of four of this Gemma-3 the third sees all tokens.
+  const auto gemma = md::from_config(config_of("gemma3"));
+  CHECK(std::get<md::gemma3_config>(md::with_blocks(gemma, "0,2").config).global_every == 2);
+  CHECK(std::get<md::gemma3_config>(md::with_blocks(gemma, "0-1,3").config).global_every == 4);
+  CHECK_THROWS_WITH(md::with_blocks(gemma, "2-3"), Contains("one block in 3 of this model is of a kind of its own") &&
+                                                       Contains("block 3 would be number 1, of the other kind"));
+  CHECK(std::get<md::deepseek_config>(md::with_blocks(md::from_config(config_of("deepseek_dense")), "1-3").config)
+            .dense == 1);
 }
 
 TEST_CASE("matrices in 8 bits with scales of blocks, of every family", "[model][hugging_face][float8]") {

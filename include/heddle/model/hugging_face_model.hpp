@@ -33,6 +33,50 @@
 
 namespace heddle::inline v0::model {
 
+/// Blocks of a file that a model has, in the order of the file: none are left out where `numbers` is empty. `all`: those of the file.
+struct kept_blocks {
+  std::vector<int> numbers{};
+  int all = 0;
+  bool leaves_out(std::int64_t block) const noexcept {
+    return !numbers.empty() && block >= 0 && block < all &&
+           !std::binary_search(numbers.begin(), numbers.end(), static_cast<int>(block));
+  }
+};
+
+namespace detail {
+// The block that the name of a tensor names, as "model.layers.61." and "transformer.h.61." do; -1 for other names, and for numbers beyond 18 digits.
+struct block_in_name {
+  std::int64_t number = -1;
+  std::size_t begin = 0, end = 0;  // of its digits
+
+  explicit constexpr block_in_name(std::string_view name) noexcept {
+    for (const std::string_view blocks : {"model.layers.", "transformer.h.", "h."}) {
+      if (name.substr(0, blocks.size()) != blocks) continue;
+      const std::size_t first = blocks.size(), last = name.find('.', first);
+      if (last == name.npos || last == first || last - first > 18) return;
+      if (last - first > 1 && name[first] == '0') return;
+      std::int64_t found = 0;
+      for (const char c : name.substr(first, last - first)) {
+        if (c < '0' || c > '9') return;
+        found = 10 * found + (c - '0');
+      }
+      number = found, begin = first, end = last;
+      return;
+    }
+  }
+};
+}  // namespace detail
+
+/// The name in files of what a model of kept blocks calls so: block k of the model is block `numbers[k]` of the files.
+inline std::string name_in_files(const kept_blocks& kept, std::string_view name) {
+  std::string of_file(name);
+  const detail::block_in_name block(name);
+  if (block.number >= 0 && block.number < std::ssize(kept.numbers))
+    of_file.replace(block.begin, block.end - block.begin,
+                    std::to_string(kept.numbers[static_cast<std::size_t>(block.number)]));
+  return of_file;
+}
+
 /// A model as its config.json describes it: the configuration says the family.
 struct hugging_face_model {
   std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config,
@@ -43,6 +87,7 @@ struct hugging_face_model {
       0;  ///< behind the last, which predict more tokens: files may have them, and nothing is read from them
   std::optional<quantized_weights>
       scales{};  ///< how files have matrices in 2 to 8 bits; what opens the files is to be given it (`open_weights`)
+  kept_blocks kept{};  ///< of the files (`with_blocks`)
 
   /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2" or "gemma3_text".
   std::string_view family() const noexcept {
@@ -53,13 +98,16 @@ struct hugging_face_model {
     return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }
 };
-/// Names of parameters in the files of Hugging Face: those of the descriptions, behind `prefix`.
+/// Names of parameters in the files of Hugging Face: those of the descriptions, behind `prefix`, with the numbers of `kept` blocks.
 struct hugging_face_names {
   std::string prefix{};
   bool fused =
       false;  ///< queries, keys and values are rows of one tensor, gates and their factors of another, as files of Phi-3 have them
+  kept_blocks kept{};
 
-  source_name operator()(std::string_view parameter) const {
+  source_name operator()(std::string_view of_model) const {
+    const std::string in_files = name_in_files(kept, of_model);
+    std::string_view parameter = in_files;
     if (fused)
       for (const auto& [part, whole, rows] : parts)
         if (parameter.ends_with(part)) {
@@ -150,34 +198,19 @@ inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_o
   return all;
 }
 
-namespace detail {
-// The block that the name of a tensor begins with, "model.layers.61." say; -1 for other names, and for numbers beyond 18 digits.
-inline std::int64_t block_of_name(std::string_view name) {
-  constexpr std::string_view blocks = "model.layers.";
-  if (name.substr(0, blocks.size()) != blocks) return -1;
-  const std::string_view digits = name.substr(blocks.size(), name.find('.', blocks.size()) - blocks.size());
-  if (digits.size() == name.size() - blocks.size() || digits.empty() || digits.size() > 18) return -1;
-  if (digits.size() > 1 && digits.front() == '0') return -1;
-  std::int64_t number = 0;
-  for (const char c : digits) {
-    if (c < '0' || c > '9') return -1;
-    number = 10 * number + (c - '0');
-  }
-  return number;
-}
-}  // namespace detail
-
 /// Whether a tensor of a file is no weight of the model: masks and frequencies, which older versions of transformers
-/// saved, a copy of the tied embedding, and those of `more_blocks` behind the last block.
+/// saved, a copy of the tied embedding, those of `more_blocks` behind the last block, and those of blocks that are not kept.
 inline bool is_saved_constant(const hugging_face_model& m, std::string_view name) {
   const auto ends = [&](std::string_view with) {
     return name.size() >= with.size() && name.substr(name.size() - with.size()) == with;
   };
   if (m.tied && name == "lm_head.weight") return true;
-  if (const auto* const c = std::get_if<deepseek_config>(&m.config); c != nullptr)
-    if (const std::int64_t block = detail::block_of_name(name);
-        block >= c->layers && block - c->layers < std::int64_t{m.more_blocks})
-      return true;
+  const std::int64_t block = detail::block_in_name(name).number;
+  if (m.kept.leaves_out(block)) return true;
+  if (const auto* const c = std::get_if<deepseek_config>(&m.config); c != nullptr) {
+    const std::int64_t all = m.kept.numbers.empty() ? c->layers : m.kept.all;
+    if (block >= all && block - all < std::int64_t{m.more_blocks}) return true;
+  }
   return m.config.index() == 0 ? ends(".attn.bias") || ends(".attn.masked_bias") : ends(".rotary_emb.inv_freq");
 }
 }  // namespace heddle::inline v0::model

@@ -109,7 +109,7 @@ struct hugging_face_weights {
 };
 
 /// Opens a folder's weights as `Folder`, which is `io::safetensors_folder`, and checks that a model with these parameters reads all tensors in
-/// them but saved constants (`is_saved_constant`) and scales. Matrices in 8 bits read as their numbers times the scales of their blocks (`about.scales`).
+/// them but saved constants (`is_saved_constant`), scales, and blocks that are not kept. Matrices in 8 bits read as their numbers times the scales of their blocks (`about.scales`).
 /// Errors: those of opening; `config_error` for a folder with an adapter (`require_no_adapter`), for a tied model whose files have another head
 /// (give what `with_own_head` says), and where tensors belong to no parameter of the model, as those of another model; `io_error` where a
 /// matrix in 8 bits has no scales, or others than its blocks need. Names alone say no shapes: these are compared where the weights are read.
@@ -122,7 +122,8 @@ hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, con
     throw config_error("heddle: '" + path.string() +
                        "': config.json ties the head to the token embedding, and the files have another "
                        "lm_head.weight: take the model that with_own_head gives");
-  const hugging_face_names names = names_in(folder);
+  hugging_face_names names = names_in(folder);
+  names.kept = about.kept;
   require_all_read(parameters, folder.names(), names,
                    [&](std::string_view name) { return is_saved_constant(about, name) || folder.is_scales(name); });
   if (about.scales)  // before a rank begins to read

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace heddle::inline v0::train {
@@ -128,12 +129,40 @@ inline std::string text_of_file(const std::filesystem::path& path) {
 }
 }  // namespace detail
 
+namespace detail {
+// Says in a config.json that the model has its kept blocks alone, and of which kinds they are.
+inline void say_blocks(nlohmann::json& config, const model::hugging_face_model& about) {
+  config[about.family() == "gpt2" ? "n_layer" : "num_hidden_layers"] = about.kept.numbers.size();
+  for (const char* key : {"layer_types", "no_rope_layers", "mlp_layer_types"}) {
+    const auto list = config.find(key);
+    if (list == config.end() || !list->is_array() || list->size() < static_cast<std::size_t>(about.kept.all)) continue;
+    nlohmann::json of_kept = nlohmann::json::array();
+    for (const int block : about.kept.numbers) of_kept.push_back((*list)[static_cast<std::size_t>(block)]);
+    *list = std::move(of_kept);
+  }
+  std::visit(
+      [&](const auto& c) {
+        if constexpr (requires { c.still_every; }) config["no_rope_layer_interval"] = c.still_every;
+        if constexpr (requires { c.dense_ffn; }) config["first_k_dense_replace"] = c.dense;
+        if constexpr (requires { c.global_every; }) {
+          config.erase("_sliding_window_pattern");
+          config["sliding_window_pattern"] = c.global_every;
+        }
+      },
+      about.config);
+}
+}  // namespace detail
+
 /// The text of a folder's config.json for weights that are written again. A `quantization_config` is left out: they are numbers, not in 8
 /// bits. `own_head`: the weights have a head although the config.json ties it to the token embedding (`model::with_own_head`), and the text
-/// says that they have. Errors: `io_error` if it cannot be read, or is no JSON.
-inline std::string written_config(const std::filesystem::path& from, bool own_head = false) {
+/// says that they have. `about`: the model that is written where it has not all blocks (`model::with_blocks`); the text says which it has.
+/// Errors: `io_error` if it cannot be read, or is no JSON.
+inline std::string written_config(const std::filesystem::path& from, bool own_head = false,
+                                  const model::hugging_face_model& about = {}) {
   nlohmann::json config = io::read_json(from / "config.json");
-  if (config.is_object() && (config.erase("quantization_config") > 0 || own_head)) {
+  const bool fewer = !about.kept.numbers.empty();
+  if (config.is_object() && (config.erase("quantization_config") > 0 || own_head || fewer)) {
+    if (fewer) detail::say_blocks(config, about);
     if (own_head) config["tie_word_embeddings"] = false;
     return config.dump(2) + "\n";
   }
@@ -172,12 +201,14 @@ inline void copy_model_files(const std::filesystem::path& from, const std::files
 }
 
 /// The plan with the types that tensors have in `folder`, an `io::safetensors_folder`, where these are F32, BF16 or F16. `most_bytes` as for the
-/// plan. Errors: as those of `hugging_face_plan`.
+/// plan, `kept` the blocks of the folder that it has. Errors: as those of `hugging_face_plan`.
 template <class Folder>
-io::safetensors_plan with_types_of(const Folder& folder, const io::safetensors_plan& plan, std::int64_t most_bytes) {
+io::safetensors_plan with_types_of(const Folder& folder, const io::safetensors_plan& plan, std::int64_t most_bytes,
+                                   const model::kept_blocks& kept = {}) {
   auto tensors = plan.tensors();
   for (io::safetensors_outline& t : tensors)
-    if (const auto type = folder.tensor(t.name).dtype(); type == "F32" || type == "BF16" || type == "F16")
+    if (const auto type = folder.tensor(model::name_in_files(kept, t.name)).dtype();
+        type == "F32" || type == "BF16" || type == "F16")
       t.dtype = type;
   return io::safetensors_plan(std::move(tensors), most_bytes);
 }
