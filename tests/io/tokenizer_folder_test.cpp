@@ -44,7 +44,8 @@ TEST_CASE("vocab.json and merges.txt of a folder are read as GPT2Tokenizer reads
     CHECK(t.special("<|endoftext|>") == whole.special("<|endoftext|>"));
     return t;
   };
-  CHECK_THAT(folder.refused(), Contains("of no class, not of GPT2Tokenizer or Qwen2Tokenizer") && Contains("save_pretrained"));
+  CHECK_THAT(folder.refused(),
+             Contains("of no class, not of GPT2Tokenizer or Qwen2Tokenizer") && Contains("save_pretrained"));
   put(folder / "config.json", R"({"model_type": "gpt2"})");
   same();
   folder.config({{"tokenizer_class", "GPT2TokenizerFast"}, {"unk_token", {{"content", "<|endoftext|>"}}}});
@@ -81,7 +82,8 @@ TEST_CASE("vocab.json and merges.txt of a folder are read as GPT2Tokenizer reads
   CHECK(more.special("<|endoftext|>") == 902);
 }
 
-TEST_CASE("vocab.json and merges.txt of Qwen2Tokenizer have its pattern, its normal form and its tokens", "[tokenizer]") {
+TEST_CASE("vocab.json and merges.txt of Qwen2Tokenizer have its pattern, its normal form and its tokens",
+          "[tokenizer]") {
   const scratch_folder folder("qwen-tokenizer");
   const json whole = json::parse(get(golden_files + "qwen2.json"));
   put(folder / "vocab.json", whole["model"]["vocab"].dump());
@@ -93,7 +95,8 @@ TEST_CASE("vocab.json and merges.txt of Qwen2Tokenizer have its pattern, its nor
   for (const json& t : whole["added_tokens"]) added[std::to_string(t["id"].get<int>())] = t;
   put(folder / "tokenizer_config.json",
       json{{"tokenizer_class", "Qwen2Tokenizer"}, {"added_tokens_decoder", added}}.dump());
-  const io::tokenizer t = io::load_model_tokenizer(folder.path), expected = io::load_tokenizer(golden_files + "qwen2.json");
+  const io::tokenizer t = io::load_model_tokenizer(folder.path),
+                      expected = io::load_tokenizer(golden_files + "qwen2.json");
   CHECK(t.vocabulary() == expected.vocabulary());
   for (const io::added_token& token : expected.added_tokens()) {
     CHECK(t.find(token.content) == token.id);
@@ -141,9 +144,12 @@ TEST_CASE("a folder without a tokenizer that can be read is an error that names 
   const auto refused = [&] { return message_of<hd::io_error>([&] { io::load_model_tokenizer(folder.path); }); };
   put(folder / "config.json", "{}");
   put(folder / "tokenizer_config.json", "{}");
-  CHECK_THAT(refused(), Contains("has no tokenizer: heddle reads tokenizer.json, SentencePiece's tokenizer.model, and vocab.json") && Contains("--bytes says so"));
-  for (const char* name : {"spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tekken.json",
-                           "qwen.tiktoken", "merges.txt"}) {
+  CHECK_THAT(
+      refused(),
+      Contains("has no tokenizer: heddle reads tokenizer.json, SentencePiece's tokenizer.model, and vocab.json") &&
+          Contains("--bytes says so"));
+  for (const char* name :
+       {"spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tekken.json", "qwen.tiktoken", "merges.txt"}) {
     put(folder / name, "{}");
     CHECK_THAT(refused(), Contains("has " + std::string(name) + ", which cannot be read"));
     CHECK(io::tokenizer_files(folder.path) == std::vector<std::string>{name});

@@ -57,23 +57,23 @@ nlohmann::json marked() {
   int id = 257;
   for (const char* word : {"\u2581", "a", "b", "ab", "\u2581ab"}) vocab[word] = id++;
   const nlohmann::json spaces = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
-  return {{"normalizer",
-           {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", "\u2581"}}, spaces}}}},
-          {"pre_tokenizer", nullptr},
-          {"decoder",
-           {{"type", "Sequence"},
-            {"decoders",
-             {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
-              {{"type", "ByteFallback"}},
-              {{"type", "Fuse"}},
-              {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
-          {"model",
-           {{"type", "BPE"},
-            {"vocab", vocab},
-            {"byte_fallback", true},
-            {"fuse_unk", true},
-            {"unk_token", "<unk>"},
-            {"merges", {"a b", nlohmann::json{"\u2581", "ab"}}}}}};
+  return {
+      {"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", "\u2581"}}, spaces}}}},
+      {"pre_tokenizer", nullptr},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders",
+         {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+          {{"type", "ByteFallback"}},
+          {{"type", "Fuse"}},
+          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+      {"model",
+       {{"type", "BPE"},
+        {"vocab", vocab},
+        {"byte_fallback", true},
+        {"fuse_unk", true},
+        {"unk_token", "<unk>"},
+        {"merges", {"a b", nlohmann::json{"\u2581", "ab"}}}}}};
 }
 std::string refusal(const nlohmann::json& file) {
   return message_of<hd::io_error>([&] { io::parse_tokenizer(file.dump(), "t.json"); });
@@ -304,17 +304,21 @@ TEST_CASE("threads share a tokenizer", "[tokenizer]") {
 }
 
 TEST_CASE("components that are not supported are named, with what was expected", "[tokenizer]") {
-  CHECK_THAT(refusal("/pre_tokenizer/type", "Whitespace"),
-             Contains("t.json: at /pre_tokenizer/type: expected the pre-tokenizer ByteLevel, Split, Digits, Metaspace or "
-                      "Sequence, got 'Whitespace'"));
+  CHECK_THAT(
+      refusal("/pre_tokenizer/type", "Whitespace"),
+      Contains("t.json: at /pre_tokenizer/type: expected the pre-tokenizer ByteLevel, Split, Digits, Metaspace or "
+               "Sequence, got 'Whitespace'"));
   CHECK_THAT(refusal("/normalizer", {{"type", "NFKC"}}),
-             Contains("at /normalizer/type: expected the normalizer NFC, Prepend, Replace, Strip, Sequence, or null") && Contains("got 'NFKC'"));
-  CHECK_THAT(refusal("/model/type", "Unigram"), Contains("at /model: expected the model BPE with the pre-tokenizer ByteLevel, got Unigram"));
+             Contains("at /normalizer/type: expected the normalizer NFC, Prepend, Replace, Strip, Sequence, or null") &&
+                 Contains("got 'NFKC'"));
+  CHECK_THAT(refusal("/model/type", "Unigram"),
+             Contains("at /model: expected the model BPE with the pre-tokenizer ByteLevel, got Unigram"));
   CHECK_THAT(refusal("/model/type", "WordPiece"),
              Contains("at /model/type: expected the model BPE or Unigram, got 'WordPiece'"));
   CHECK_THAT(refusal("/model/dropout", 0.1), Contains("at /model/dropout: expected null") && Contains("got 0.1"));
   CHECK_THAT(refusal("/model/end_of_word_suffix", "</w>"), Contains("at /model/end_of_word_suffix: expected null"));
-  CHECK_THAT(refusal("/decoder/type", "WordPiece"), Contains("expected the decoder ByteLevel, as the pre-tokenizer is, got 'WordPiece'"));
+  CHECK_THAT(refusal("/decoder/type", "WordPiece"),
+             Contains("expected the decoder ByteLevel, as the pre-tokenizer is, got 'WordPiece'"));
   CHECK_THAT(refusal("/post_processor", {{"type", "BertProcessing"}}),
              Contains("expected the post-processor") && Contains("got 'BertProcessing'"));
   CHECK_THAT(refusal("/truncation", {{"max_length", 5}}), Contains("at /truncation: expected null"));
@@ -327,10 +331,12 @@ TEST_CASE("components that are not supported are named, with what was expected",
     return refusal(file);
   };
   CHECK(refusal(marks).empty());
-  CHECK_THAT(refused("/decoder/decoders/1/type", "CTC"),
-             Contains("at /decoder/decoders/1/type: expected the decoder ByteLevel, Replace, ByteFallback, Fuse, Strip, "
-                      "Metaspace or Sequence, got 'CTC'"));
-  CHECK_THAT(refused("/decoder/decoders/3/stop", 1), Contains("/decoder/decoders/3/stop: expected 0 behind Fuse, got 1"));
+  CHECK_THAT(
+      refused("/decoder/decoders/1/type", "CTC"),
+      Contains("at /decoder/decoders/1/type: expected the decoder ByteLevel, Replace, ByteFallback, Fuse, Strip, "
+               "Metaspace or Sequence, got 'CTC'"));
+  CHECK_THAT(refused("/decoder/decoders/3/stop", 1),
+             Contains("/decoder/decoders/3/stop: expected 0 behind Fuse, got 1"));
   CHECK_THAT(refused("/decoder/decoders/3/content", "ab"), Contains("expected one character, got 'ab'"));
   CHECK_THAT(refused("/decoder/decoders/1", {{"type", "Fuse"}}),
              !Contains("expected"));  // then all bytes stay as they are spelled

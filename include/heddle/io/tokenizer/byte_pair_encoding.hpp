@@ -157,7 +157,7 @@ class byte_pair_encoding {
   std::array<token_id, 256> of_byte{};
   std::optional<unknown_characters> characters;  // words begin as characters, not as bytes
   content_finder whole_symbols;                  // texts that begin as one symbol, by their ids: SentencePiece's own
-  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges make of it
+  bool ignore_merges = false;                    // a word that is a token is that token, whatever the merges make of it
 
   // To be called when all of the above is there.
   void finish() {

@@ -151,7 +151,8 @@ class decoded_text {
   // Source: SentencePieceProcessor::Decode of the published code, 0.2.
   void piece(const piece_decoder& by, token_id id, std::string_view token, std::string& out) {
     using kind = piece_decoder::kind;
-    const kind what = static_cast<std::size_t>(id) < by.kinds.size() ? by.kinds[static_cast<std::size_t>(id)] : kind::added;
+    const kind what =
+        static_cast<std::size_t>(id) < by.kinds.size() ? by.kinds[static_cast<std::size_t>(id)] : kind::added;
     if (what == kind::byte) {
       bytes_ += spelled_byte(token).value_or('\0');
       return piece_bytes(false, out);

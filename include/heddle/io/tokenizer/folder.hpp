@@ -50,14 +50,16 @@ namespace detail {
 [[noreturn]] inline void unreadable_tokenizer(const std::filesystem::path& folder, const std::string& what) {
   throw io_error(
       "heddle: '" + folder.string() + "' " + what +
-      ": heddle reads tokenizer.json, SentencePiece's tokenizer.model, and vocab.json with merges.txt of GPT-2 and Qwen2. "
+      ": heddle reads tokenizer.json, SentencePiece's tokenizer.model, and vocab.json with merges.txt of GPT-2 and "
+      "Qwen2. "
       "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers writes a tokenizer.json; "
       "where the model's tokens are the bytes of a text, --bytes says so");
 }
 
 // Source: pattern of Qwen2Tokenizer in transformers.
 inline constexpr std::string_view qwen2_pattern =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+    "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 // Tokenizer of vocab.json and merges.txt as transformers' GPT2Tokenizer and Qwen2Tokenizer read them, with the added tokens that its
 // other files name.
@@ -149,7 +151,8 @@ inline tokenizer sentencepiece_folder(const std::filesystem::path& folder) {
   if (const json added = config.value("added_tokens_decoder", json()); added.is_object()) {
     for (const auto& [id, token] : added.items()) {
       const json content = token.is_object() ? token.value("content", json()) : json();
-      if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != std::string::npos || !content.is_string())
+      if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != std::string::npos ||
+          !content.is_string())
         refuse("with an added token '" + id.substr(0, 60) + "' that is no id with a content");
       const auto flag = [&](const char* name) { return token.value(name, json()) == true; };
       options.added.push_back({static_cast<token_id>(std::stol(id)), content.get<std::string>(), flag("single_word"),

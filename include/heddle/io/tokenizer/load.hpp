@@ -8,6 +8,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/io/json/strict.hpp>
+#include <heddle/io/tokenizer/json_place.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
 #include <heddle/io/tokenizer/whole_file.hpp>
 
@@ -38,77 +39,13 @@ struct gpt2_tokenizer_options {
   bool add_prefix_space = false;
   /// UTF-8. Those that the vocabulary lacks get the next ids: its number of tokens and on, as in the package.
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
-  std::vector<std::string> not_special{};  ///< those of them that decoding does not leave out, such as Qwen's <tool_call>
-  bool nfc = false;                        ///< texts are brought to normal form C first
-  std::string pattern{};                   ///< words in Oniguruma's syntax; empty: GPT-2's
+  std::vector<std::string>
+      not_special{};      ///< those of them that decoding does not leave out, such as Qwen's <tool_call>
+  bool nfc = false;       ///< texts are brought to normal form C first
+  std::string pattern{};  ///< words in Oniguruma's syntax; empty: GPT-2's
 };
 
 namespace detail {
-
-using json = nlohmann::json;
-
-// A value of a JSON file and the way to it, for messages.
-class json_place {
- public:
-  json_place(const json& value, const std::string& file, std::string path = {})
-      : value_(&value), file_(&file), path_(std::move(path)) {}
-
-  [[noreturn]] void fail(const std::string& why) const {
-    throw io_error("heddle: " + *file_ + ": " + (path_.empty() ? "" : "at " + path_ + ": ") + why);
-  }
-  [[noreturn]] void expected(const std::string& what) const { fail("expected " + what + ", got " + shown()); }
-
-  const json& raw() const noexcept { return *value_; }
-  bool null() const noexcept { return value_->is_null(); }
-  // A member that may be left out, or be null.
-  std::optional<json_place> find(const std::string& name) const {
-    if (!value_->is_object()) expected("an object");
-    const auto found = value_->find(name);
-    if (found == value_->end() || found->is_null()) return std::nullopt;
-    return json_place(*found, *file_, path_ + "/" + name.substr(0, 60));
-  }
-  json_place at(const std::string& name) const {
-    if (auto found = find(name)) return *std::move(found);
-    fail("expected a member '" + name.substr(0, 60) + "', got none");
-  }
-  json_place at(std::size_t i) const { return json_place((*value_)[i], *file_, path_ + "/" + std::to_string(i)); }
-  json_place member(const std::string& name, const json& value) const {
-    return json_place(value, *file_, path_ + "/" + name.substr(0, 60));
-  }
-  const std::string& text() const {
-    if (!value_->is_string()) expected("a string");
-    return value_->get_ref<const std::string&>();
-  }
-  bool flag(const char* name, bool otherwise) const {
-    const auto found = find(name);
-    if (!found) return otherwise;
-    if (!found->value_->is_boolean()) found->expected("true or false");
-    return found->value_->get<bool>();
-  }
-  std::size_t elements() const {
-    if (!value_->is_array()) expected("an array");
-    return value_->size();
-  }
-  const json::object_t& members() const {
-    if (!value_->is_object()) expected("an object");
-    return value_->get_ref<const json::object_t&>();
-  }
-  token_id id() const {
-    if (!value_->is_number_unsigned() || value_->get<std::uint64_t>() > 0x7ffffffe) expected("a token id");
-    return static_cast<token_id>(value_->get<std::uint64_t>());
-  }
-  const std::string& type() const { return at("type").text(); }
-
- private:
-  std::string shown() const {
-    if (value_->is_string()) return "'" + value_->get_ref<const std::string&>().substr(0, 60) + "'";
-    if (value_->is_number() || value_->is_boolean()) return value_->dump();
-    return value_->is_null() ? "null" : value_->is_array() ? "an array" : "an object";
-  }
-  const json* value_;
-  const std::string* file_;
-  std::string path_;
-};
 
 // Bytes as the printable characters that files spell them with: themselves where they are printable Latin-1, U+0100 and
 // up for the others, in order.
@@ -427,7 +364,8 @@ class tokenizer_json_reader {
     }
     auto& steps = std::get<std::vector<decode_step>>(builder_.parts().decode);
     const auto has = [&]<class Step>(const Step&) {
-      return std::any_of(steps.begin(), steps.end(), [](const decode_step& s) { return std::holds_alternative<Step>(s); });
+      return std::any_of(steps.begin(), steps.end(),
+                         [](const decode_step& s) { return std::holds_alternative<Step>(s); });
     };
     if (steps.size() >= 64) at.fail("expected at most 64 decoders, got more");
     if (type == "Replace") {
@@ -534,8 +472,8 @@ class tokenizer_json_reader {
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0, n = vocab.elements(); i < n; ++i) {
       const json& entry = vocab.raw()[i];
-      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || entry[0].get_ref<const std::string&>().empty() ||
-          !entry[1].is_number())
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||
+          entry[0].get_ref<const std::string&>().empty() || !entry[1].is_number())
         vocab.at(i).expected("a text and its score");
       const auto& spelled = entry[0].get_ref<const std::string&>();
       builder_.one_word(static_cast<token_id>(i), spelled);

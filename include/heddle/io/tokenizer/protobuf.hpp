@@ -27,8 +27,10 @@ class protobuf_message {
     const std::uint64_t tag = number();
     field_ = tag >> 3;
     wire_ = static_cast<int>(tag & 7);
-    if (field_ == 0 || field_ > 0x1fffffff || (wire_ != varint_type && wire_ != fixed64 && wire_ != text_type && wire_ != fixed32))
-      fail(field_begin_, "expected a field of protobuf, got field " + std::to_string(field_) + " of type " + std::to_string(wire_));
+    if (field_ == 0 || field_ > 0x1fffffff ||
+        (wire_ != varint_type && wire_ != fixed64 && wire_ != text_type && wire_ != fixed32))
+      fail(field_begin_,
+           "expected a field of protobuf, got field " + std::to_string(field_) + " of type " + std::to_string(wire_));
     return true;
   }
   std::uint64_t field() const noexcept { return field_; }

@@ -104,7 +104,8 @@ class sentencepiece_reader {
         p.type = m.integer("type");
     }
     const std::string shown = "piece " + std::to_string(pieces_.size());
-    if (p.content.empty() || valid_prefix(p.content) != p.content.size() || p.content.find('\0') != std::string_view::npos)
+    if (p.content.empty() || valid_prefix(p.content) != p.content.size() ||
+        p.content.find('\0') != std::string_view::npos)
       m.fail("expected UTF-8 without zero bytes for " + shown + ", got " +
              (p.content.empty() ? "nothing" : "other bytes"));
     if (!std::isfinite(p.score)) m.fail("expected a finite score for " + shown);
@@ -175,8 +176,7 @@ class sentencepiece_reader {
       }
       if (p.type == byte) {
         const auto value = spelled_byte(p.content);
-        if (!value || !byte_fallback_)
-          fail("expected byte pieces such as '<0x0A>', and byte_fallback, got " + shown);
+        if (!value || !byte_fallback_) fail("expected byte pieces such as '<0x0A>', and byte_fallback, got " + shown);
         unknown_.of_byte[static_cast<unsigned char>(*value)] = id;
       }
       if (p.type == user_defined) text_.kept.insert(p.content, i);
@@ -244,8 +244,9 @@ class sentencepiece_reader {
     model.unknown_score = least - 10.0F;
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
       const piece& p = pieces_[i];
-      model.scores.push_back(p.type == user_defined ? static_cast<double>(static_cast<float>(p.content.size()) * most) - 0.1
-                                                    : static_cast<double>(p.score));
+      model.scores.push_back(p.type == user_defined
+                                 ? static_cast<double>(static_cast<float>(p.content.size()) * most) - 0.1
+                                 : static_cast<double>(p.score));
       if (p.type == normal || p.type == user_defined)
         model.texts.insert(std::string(p.content), static_cast<token_id>(i));
     }
@@ -256,7 +257,8 @@ class sentencepiece_reader {
   void added(const sentencepiece_options& options) {
     for (std::size_t i = 0; i < pieces_.size(); ++i)
       if (pieces_[i].type == control || pieces_[i].type == unknown)
-        parts_->added.push_back({static_cast<token_id>(i), std::string(pieces_[i].content), false, false, false, false, true});
+        parts_->added.push_back(
+            {static_cast<token_id>(i), std::string(pieces_[i].content), false, false, false, false, true});
     auto ids = static_cast<token_id>(pieces_.size());
     for (const added_token& t : options.added) ids = (std::max)(ids, t.id + 1);
     if (static_cast<std::size_t>(ids) > pieces_.size() + options.added.size() + 1024)
@@ -281,7 +283,8 @@ class sentencepiece_reader {
       }
       if (!of_piece) parts_->model.tokens.insert(t.id, t.content, false);
     }
-    std::sort(parts_->added.begin(), parts_->added.end(), [](const added_token& a, const added_token& b) { return a.id < b.id; });
+    std::sort(parts_->added.begin(), parts_->added.end(),
+              [](const added_token& a, const added_token& b) { return a.id < b.id; });
     parts_->special.assign(parts_->model.tokens.ids(), false);
     for (const added_token& t : parts_->added) {
       parts_->special[static_cast<std::size_t>(t.id)] = t.special;

@@ -161,9 +161,8 @@ class encoding {
       step(k + 1, piece.substr(begin, end - begin), begins && begin == 0);
     };
     const auto parts = [&](auto&& take) {
-      each_match(*s.pattern, *rooms_[k], piece, [&](std::size_t begin, std::size_t end, bool matched) {
-        take(begin, end, matched != s.invert);
-      });
+      each_match(*s.pattern, *rooms_[k], piece,
+                 [&](std::size_t begin, std::size_t end, bool matched) { take(begin, end, matched != s.invert); });
     };
     using behavior = pre_token_step::behavior;
     if (s.what == behavior::isolated || s.what == behavior::removed) {
@@ -201,8 +200,10 @@ class encoding {
     const auto allowed = [&](token_id id) {
       return !special_as_text_ || !parts_.special[static_cast<std::size_t>(id)];
     };
-    if (const auto* small = std::get_if<unigram<float>>(&parts_.unigrams)) return small->encode_word(piece, to_, allowed);
-    if (const auto* large = std::get_if<unigram<double>>(&parts_.unigrams)) return large->encode_word(piece, to_, allowed);
+    if (const auto* small = std::get_if<unigram<float>>(&parts_.unigrams))
+      return small->encode_word(piece, to_, allowed);
+    if (const auto* large = std::get_if<unigram<double>>(&parts_.unigrams))
+      return large->encode_word(piece, to_, allowed);
     parts_.model.encode_word(piece, to_);
     const bool characters = parts_.model.characters.has_value();
     const auto special = [&](token_id id) {

@@ -73,7 +73,7 @@ class unigram {
   Sum unknown_score = 0;       // of a character that is no token
   unknown_characters unknown;
 
-  std::string unknown_text;    // a text that is the unknown token, where the vocabulary has it among the others
+  std::string unknown_text;  // a text that is the unknown token, where the vocabulary has it among the others
 
   // Of tokens for which `allowed(id)`.
   template <class Allowed>
