@@ -42,6 +42,10 @@ inline bool keeps_texts(const nlohmann::json& value) {
       const auto found = value.find(name);
       return found != value.end() && *found == expected;
     };
+    for (const char* changes : {"Prepend", "Replace", "Strip", "Metaspace"})
+      if (has("type", changes)) return false;
+    if (value.contains("decoder") && value["decoder"].is_object() && value["decoder"].value("type", "") != "ByteLevel")
+      return false;
     if (has("type", "NFC") || has("behavior", "Removed") || has("lstrip", true) || has("rstrip", true)) return false;
     if (has("type", "ByteLevel") && !has("add_prefix_space", false)) return false;
     if (has("type", "TemplateProcessing")) return false;

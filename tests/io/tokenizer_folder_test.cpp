@@ -6,7 +6,9 @@
 
 #include "catch.hpp"
 #include "scratch.hpp"
+#include "tokenizer_strings.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -42,7 +44,8 @@ TEST_CASE("vocab.json and merges.txt of a folder are read as GPT2Tokenizer reads
     CHECK(t.special("<|endoftext|>") == whole.special("<|endoftext|>"));
     return t;
   };
-  CHECK_THAT(folder.refused(), Contains("of no class, not of GPT2Tokenizer") && Contains("save_pretrained"));
+  CHECK_THAT(folder.refused(),
+             Contains("of no class, not of GPT2Tokenizer or Qwen2Tokenizer") && Contains("save_pretrained"));
   put(folder / "config.json", R"({"model_type": "gpt2"})");
   same();
   folder.config({{"tokenizer_class", "GPT2TokenizerFast"}, {"unk_token", {{"content", "<|endoftext|>"}}}});
@@ -63,8 +66,8 @@ TEST_CASE("vocab.json and merges.txt of a folder are read as GPT2Tokenizer reads
     folder.config(more);
     return folder.refused();
   };
-  folder.config({{"tokenizer_class", "Qwen2Tokenizer"}});
-  CHECK_THAT(folder.refused(), Contains("of Qwen2Tokenizer, not of GPT2Tokenizer"));
+  folder.config({{"tokenizer_class", "RobertaTokenizer"}});
+  CHECK_THAT(folder.refused(), Contains("of RobertaTokenizer, not of GPT2Tokenizer"));
   CHECK_THAT(refused({{"add_bos_token", true}}), Contains("added to each text"));
   CHECK_THAT(refused({{"mask_token", {{"content", "<mask>"}, {"lstrip", true}}}}), Contains("has 'lstrip'"));
   CHECK_THAT(refused({{"added_tokens_decoder", {{"900", {{"content", "x"}}}}}}), Contains("'900' that is not special"));
@@ -79,21 +82,81 @@ TEST_CASE("vocab.json and merges.txt of a folder are read as GPT2Tokenizer reads
   CHECK(more.special("<|endoftext|>") == 902);
 }
 
+TEST_CASE("vocab.json and merges.txt of Qwen2Tokenizer have its pattern, its normal form and its tokens",
+          "[tokenizer]") {
+  const scratch_folder folder("qwen-tokenizer");
+  const json whole = json::parse(get(golden_files + "qwen2.json"));
+  put(folder / "vocab.json", whole["model"]["vocab"].dump());
+  std::string merges = "#version: 0.2\n";
+  for (const json& m : whole["model"]["merges"])
+    merges += m[0].get<std::string>() + " " + m[1].get<std::string>() + "\n";
+  put(folder / "merges.txt", merges);
+  json added;
+  for (const json& t : whole["added_tokens"]) added[std::to_string(t["id"].get<int>())] = t;
+  put(folder / "tokenizer_config.json",
+      json{{"tokenizer_class", "Qwen2Tokenizer"}, {"added_tokens_decoder", added}}.dump());
+  const io::tokenizer t = io::load_model_tokenizer(folder.path),
+                      expected = io::load_tokenizer(golden_files + "qwen2.json");
+  CHECK(t.vocabulary() == expected.vocabulary());
+  for (const io::added_token& token : expected.added_tokens()) {
+    CHECK(t.find(token.content) == token.id);
+    CHECK(t.is_special(token.id) == token.special);
+  }
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const std::string text = tokenizer_strings::string(seed, {"<|im_end|>", "<tool_call>"});
+    CAPTURE(seed);
+    CHECK(t.encode(text) == expected.encode(text));
+  }
+}
+
+TEST_CASE("tokenizer.model of a folder is read with what its other files say", "[tokenizer]") {
+  const scratch_folder folder("piece-tokenizer");
+  fs::copy_file(golden_files + "sp_bpe.model", folder / "tokenizer.model");
+  const io::tokenizer alone = io::load_model_tokenizer(folder / "tokenizer.model");
+  const auto config = [&](const json& value) { put(folder / "tokenizer_config.json", value.dump()); };
+  const auto refused = [&] { return message_of<hd::io_error>([&] { io::load_model_tokenizer(folder.path); }); };
+  const auto encoded = [&](const std::string& text) { return io::load_model_tokenizer(folder.path).encode(text); };
+  std::vector<io::token_id> ids = alone.encode(spoken);
+  CHECK_THAT(refused(), Contains("has tokenizer.model of no class, not of LlamaTokenizer or GemmaTokenizer"));
+  config({{"tokenizer_class", "T5Tokenizer"}});
+  CHECK_THAT(refused(), Contains("of T5Tokenizer"));
+  config({{"tokenizer_class", "LlamaTokenizer"}, {"add_bos_token", false}});
+  CHECK(encoded(spoken) == ids);
+  config({{"tokenizer_class", "LlamaTokenizer"}, {"add_eos_token", true}});
+  ids.insert(ids.begin(), alone.special("<s>"));
+  ids.push_back(alone.special("</s>"));
+  CHECK(encoded(spoken) == ids);
+  const int next = alone.vocabulary();
+  json extra = {{"content", "<extra>"}, {"special", false}, {"rstrip", true}};
+  config({{"tokenizer_class", "LlamaTokenizer"}, {"added_tokens_decoder", {{std::to_string(next), extra}}}});
+  const io::tokenizer more = io::load_model_tokenizer(folder.path);
+  CHECK(more.find("<extra>") == next);
+  CHECK(more.encode("<extra> loom", {.add_special_tokens = false}).front() == next);
+  CHECK(more.decode(std::vector<io::token_id>{next}) == "<extra>");
+  config({{"tokenizer_class", "LlamaTokenizer"}, {"added_tokens_decoder", {{"x", extra}}}});
+  CHECK_THAT(refused(), Contains("with an added token 'x' that is no id with a content"));
+  config({{"tokenizer_class", "LlamaTokenizer"}, {"added_tokens_decoder", {{"7", extra}}}});
+  CHECK_THAT(refused(), Contains("for the id 7, got the added token '<extra>'"));
+}
+
 TEST_CASE("a folder without a tokenizer that can be read is an error that names what it has", "[tokenizer]") {
   const scratch_folder folder("no-tokenizer");
   const auto refused = [&] { return message_of<hd::io_error>([&] { io::load_model_tokenizer(folder.path); }); };
   put(folder / "config.json", "{}");
   put(folder / "tokenizer_config.json", "{}");
-  CHECK_THAT(refused(), Contains("has no tokenizer: heddle reads tokenizer.json") && Contains("--bytes says so"));
-  for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tekken.json",
-                           "qwen.tiktoken", "merges.txt"}) {
+  CHECK_THAT(
+      refused(),
+      Contains("has no tokenizer: heddle reads tokenizer.json, SentencePiece's tokenizer.model, and vocab.json") &&
+          Contains("--bytes says so"));
+  for (const char* name :
+       {"spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tekken.json", "qwen.tiktoken", "merges.txt"}) {
     put(folder / name, "{}");
     CHECK_THAT(refused(), Contains("has " + std::string(name) + ", which cannot be read"));
     CHECK(io::tokenizer_files(folder.path) == std::vector<std::string>{name});
     fs::remove(folder / name);
   }
   put(folder / "tokenizer.json", "{}");
-  CHECK_THAT(refused(), Contains("tokenizer.json: expected a member 'pre_tokenizer'"));
+  CHECK_THAT(refused(), Contains("tokenizer.json: expected a member 'decoder'"));
 }
 
 TEST_CASE("tokens of bytes are the bytes", "[tokenizer]") {

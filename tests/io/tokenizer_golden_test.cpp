@@ -2,7 +2,7 @@
 #include <heddle/core/config.hpp>
 
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/tokenizer/load.hpp>
+#include <heddle/io/tokenizer/folder.hpp>
 
 #include "catch.hpp"
 #include "tokenizer_strings.hpp"
@@ -69,7 +69,59 @@ void compare_code_points(const std::string& family) {
   CHECK(all.text() == expected().at(family).at("planes").get<std::string>());
 }
 
+// Tokenizers of pieces_golden.py: blocks of 100 strings and rows of ids, at once and streamed.
+void compare_pieces() {
+  const nlohmann::json all = nlohmann::json::parse(std::ifstream(folder + "pieces_expected.json"));
+  CHECK(all.size() == 9);
+  for (const auto& [file, of] : all.items()) {
+    const io::tokenizer t = io::load_model_tokenizer(folder + file);
+    const auto marks = of.at("marks").get<std::vector<std::string>>();
+    CAPTURE(file);
+    CHECK(t.vocabulary() == of.at("vocabulary").get<int>());
+    std::uint64_t number = 0;
+    for (const auto& s : of.at("strings")) {
+      CAPTURE(number);
+      REQUIRE(strings::string(number, marks) == s.at("text").get<std::string>());
+      CHECK(t.encode(s.at("text").get<std::string>()) == s.at("ids").get<std::vector<io::token_id>>());
+      ++number;
+    }
+    std::size_t streamed_differently = 0;
+    for (std::size_t block = 0; block < of.at("encoded").size(); ++block) {
+      strings::hash encoded, as_text, decoded;
+      for (std::uint64_t seed = block * 100; seed < block * 100 + 100; ++seed) {
+        const std::string text = strings::string(seed, marks);
+        encoded.ids(t.encode(text));
+        as_text.ids(t.encode(text, {.add_special_tokens = false, .special_tokens_as_text = true}));
+        const std::vector<io::token_id> ids = strings::token_ids(seed, t.vocabulary());
+        for (const bool skip : {false, true}) {
+          const io::decode_options options{.skip_special_tokens = skip};
+          const std::string whole = t.decode(ids, options);
+          decoded.number(whole.size());
+          decoded.bytes(whole);
+          io::stream_decoder stream(t, options);
+          std::string joined;
+          for (const io::token_id id : ids) {
+            const std::string part = stream.push(id);
+            if (io::detail::valid_prefix(part) != part.size()) ++streamed_differently;
+            joined += part;
+          }
+          if (joined + stream.finish() != whole) ++streamed_differently;
+        }
+      }
+      CAPTURE(block);
+      CHECK(encoded.text().substr(0, 8) == of.at("encoded").at(block).get<std::string>());
+      CHECK(as_text.text().substr(0, 8) == of.at("as_text").at(block).get<std::string>());
+      CHECK(decoded.text().substr(0, 8) == of.at("decoded").at(block).get<std::string>());
+    }
+    CHECK(streamed_differently == 0);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("Llama-2's, Mixtral's, Gemma's and SentencePiece's ids and texts are the packages'", "[tokenizer][golden]") {
+  compare_pieces();
+}
 
 TEST_CASE("the first strings have the package's ids", "[tokenizer][golden]") {
   for (const std::string family : families) {

@@ -2,14 +2,17 @@
 
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/tokenizer/load.hpp>
+#include <heddle/io/tokenizer/sentencepiece.hpp>
 
 #include "catch.hpp"
 #include "scratch.hpp"
 #include "tokenizer_strings.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -42,6 +45,35 @@ nlohmann::json small() {
           {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
           {"decoder", {{"type", "ByteLevel"}}},
           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b", nlohmann::json{"ab", "c"}}}}}};
+}
+// As Llama-2's: ids of the bytes' tokens are the bytes and 1.
+nlohmann::json marked() {
+  nlohmann::json vocab = {{"<unk>", 0}};
+  for (unsigned b = 0; b < 256; ++b) {
+    char spelled[8];
+    std::snprintf(spelled, sizeof spelled, "<0x%02X>", b);
+    vocab[spelled] = b + 1;
+  }
+  int id = 257;
+  for (const char* word : {"\u2581", "a", "b", "ab", "\u2581ab"}) vocab[word] = id++;
+  const nlohmann::json spaces = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  return {
+      {"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", "\u2581"}}, spaces}}}},
+      {"pre_tokenizer", nullptr},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders",
+         {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+          {{"type", "ByteFallback"}},
+          {{"type", "Fuse"}},
+          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+      {"model",
+       {{"type", "BPE"},
+        {"vocab", vocab},
+        {"byte_fallback", true},
+        {"fuse_unk", true},
+        {"unk_token", "<unk>"},
+        {"merges", {"a b", nlohmann::json{"\u2581", "ab"}}}}}};
 }
 std::string refusal(const nlohmann::json& file) {
   return message_of<hd::io_error>([&] { io::parse_tokenizer(file.dump(), "t.json"); });
@@ -273,20 +305,48 @@ TEST_CASE("threads share a tokenizer", "[tokenizer]") {
 
 TEST_CASE("components that are not supported are named, with what was expected", "[tokenizer]") {
   CHECK_THAT(
-      refusal("/pre_tokenizer/type", "Metaspace"),
-      Contains(
-          "t.json: at /pre_tokenizer/type: expected the pre-tokenizer ByteLevel, Split or Sequence, got 'Metaspace'"));
+      refusal("/pre_tokenizer/type", "Whitespace"),
+      Contains("t.json: at /pre_tokenizer/type: expected the pre-tokenizer ByteLevel, Split, Digits, Metaspace or "
+               "Sequence, got 'Whitespace'"));
   CHECK_THAT(refusal("/normalizer", {{"type", "NFKC"}}),
-             Contains("at /normalizer/type: expected the normalizer NFC") && Contains("got 'NFKC'"));
-  CHECK_THAT(refusal("/model/type", "Unigram"), Contains("at /model/type: expected the model BPE, got 'Unigram'"));
+             Contains("at /normalizer/type: expected the normalizer NFC, Prepend, Replace, Strip, Sequence, or null") &&
+                 Contains("got 'NFKC'"));
+  CHECK_THAT(refusal("/model/type", "Unigram"),
+             Contains("at /model: expected the model BPE with the pre-tokenizer ByteLevel, got Unigram"));
+  CHECK_THAT(refusal("/model/type", "WordPiece"),
+             Contains("at /model/type: expected the model BPE or Unigram, got 'WordPiece'"));
   CHECK_THAT(refusal("/model/dropout", 0.1), Contains("at /model/dropout: expected null") && Contains("got 0.1"));
   CHECK_THAT(refusal("/model/end_of_word_suffix", "</w>"), Contains("at /model/end_of_word_suffix: expected null"));
-  CHECK_THAT(refusal("/decoder/type", "WordPiece"), Contains("expected the decoder ByteLevel, got 'WordPiece'"));
+  CHECK_THAT(refusal("/decoder/type", "WordPiece"),
+             Contains("expected the decoder ByteLevel, as the pre-tokenizer is, got 'WordPiece'"));
   CHECK_THAT(refusal("/post_processor", {{"type", "BertProcessing"}}),
              Contains("expected the post-processor") && Contains("got 'BertProcessing'"));
   CHECK_THAT(refusal("/truncation", {{"max_length", 5}}), Contains("at /truncation: expected null"));
   CHECK_THAT(refusal("/version", "2.0"), Contains("at /version: expected version '1.0', got '2.0'"));
-  CHECK_THAT(refusal("/pre_tokenizer", nullptr), Contains("expected a member 'pre_tokenizer', got none"));
+  CHECK_THAT(refusal("/pre_tokenizer", nullptr), Contains("at /decoder: expected the decoder ByteLevel only with"));
+  nlohmann::json marks = marked();
+  const auto refused = [&](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json file = marked();
+    file[nlohmann::json::json_pointer(pointer)] = value;
+    return refusal(file);
+  };
+  CHECK(refusal(marks).empty());
+  CHECK_THAT(
+      refused("/decoder/decoders/1/type", "CTC"),
+      Contains("at /decoder/decoders/1/type: expected the decoder ByteLevel, Replace, ByteFallback, Fuse, Strip, "
+               "Metaspace or Sequence, got 'CTC'"));
+  CHECK_THAT(refused("/decoder/decoders/3/stop", 1),
+             Contains("/decoder/decoders/3/stop: expected 0 behind Fuse, got 1"));
+  CHECK_THAT(refused("/decoder/decoders/3/content", "ab"), Contains("expected one character, got 'ab'"));
+  CHECK_THAT(refused("/decoder/decoders/1", {{"type", "Fuse"}}),
+             !Contains("expected"));  // then all bytes stay as they are spelled
+  CHECK_THAT(refused("/decoder/decoders/0", {{"type", "Fuse"}}), Contains("expected one ByteFallback, before Fuse"));
+  CHECK_THAT(refused("/normalizer/normalizers/1/pattern", {{"String", ""}}), Contains("expected a text to look for"));
+  CHECK_THAT(refused("/model/unk_token", "<none>"), Contains("/model/unk_token: expected a token of the vocabulary"));
+  CHECK_THAT(refused("/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "last"}}),
+             Contains("/pre_tokenizer/prepend_scheme: expected always, first or never, got 'last'"));
+  CHECK_THAT(refused("/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "_"}, {"add_prefix_space", false}}),
+             Contains("expected the prepend_scheme never where add_prefix_space is false"));
 }
 
 TEST_CASE("malformed files are refused with their place", "[tokenizer]") {
@@ -400,7 +460,7 @@ TEST_CASE("malformed files are refused with their place", "[tokenizer]") {
   CHECK_THAT(refusal("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {byte_level, byte_level}}}),
              Contains("expected ByteLevel to be the last"));
   CHECK_THAT(refusal("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", nlohmann::json::array()}}),
-             Contains("expected a ByteLevel component"));
+             Contains("at /decoder: expected the decoder ByteLevel only with the pre-tokenizer ByteLevel"));
   const auto with_single = [&](const nlohmann::json& single) {
     return refusal("/post_processor", {{"type", "TemplateProcessing"},
                                        {"single", single},
@@ -464,6 +524,103 @@ TEST_CASE("GPT-2's two files: lines, options and refusals", "[tokenizer]") {
   high["abc"] = 258;
   CHECK_THROWS_WITH(gaps({"<a>"}), Contains("expected an id of its own for '<a>', got 258"));
   CHECK_THROWS_WITH(io::parse_gpt2_tokenizer("{}", ""), Contains("expected tokens, got none"));
+}
+
+TEST_CASE("tokens of bytes wait until all of their run are there", "[tokenizer]") {
+  const io::tokenizer t = io::parse_tokenizer(marked().dump());
+  CHECK(t.encode("ab \u00e9") == ids{261, 257, 0xc3 + 1, 0xa9 + 1});
+  CHECK(t.token_bytes(261) == " ab");
+  CHECK(t.token_bytes(0xc3 + 1) == "\xc3");
+  CHECK(t.find(" ab") == 261);
+  io::stream_decoder stream(t);
+  CHECK(stream.push(261) == "ab");
+  CHECK(stream.push(0xc3 + 1) == "");
+  CHECK(stream.push(0xa9 + 1) == "");  // one more that is none would make U+FFFD of both
+  CHECK(stream.pending() == 2);
+  CHECK(stream.push(261) == "\u00e9 ab");
+  CHECK(stream.push(0xc3 + 1) == "");
+  CHECK(stream.finish() == "\ufffd");
+  CHECK(stream.push(261) == "ab");
+}
+
+namespace {
+
+// A message of protobuf, field by field.
+struct proto {
+  std::string bytes;
+  static std::string varint(std::uint64_t n) {
+    std::string out;
+    for (; n > 0x7f; n >>= 7) out += static_cast<char>(0x80 | (n & 0x7f));
+    return out + static_cast<char>(n);
+  }
+  proto& number(unsigned field, std::uint64_t n) { return bytes += varint(field << 3) + varint(n), *this; }
+  proto& text(unsigned field, const std::string& of) {
+    return bytes += varint(field << 3 | 2) + varint(of.size()) + of, *this;
+  }
+  proto& piece(const std::string& content, float score, unsigned type = 1) {
+    std::uint32_t bits = std::bit_cast<std::uint32_t>(score);
+    std::string four;
+    for (int k = 0; k < 4; ++k) four += static_cast<char>(bits >> 8 * k & 0xff);
+    proto p;
+    p.text(1, content).bytes += varint(2 << 3 | 5) + four;
+    return text(1, p.number(3, type).bytes);
+  }
+};
+proto few_pieces() {
+  proto m;
+  m.piece("<unk>", 0, 2).piece("<s>", 0, 3).piece("</s>", 0, 3).piece("\u2581", -3).piece("a", -4).piece("b", -5);
+  return m.piece("ab", -1).piece("\u2581ab", -2);
+}
+std::string model_of(proto pieces, unsigned type = 2) {
+  return pieces.text(2, proto().number(3, type).bytes).text(3, proto().number(4, 0).bytes).bytes;
+}
+
+}  // namespace
+
+TEST_CASE("SentencePiece's file: small models, and what is refused at its byte", "[tokenizer]") {
+  const auto parse = [](const std::string& file, const io::sentencepiece_options& options = {}) {
+    return io::parse_sentencepiece(file, options, "t.model");
+  };
+  const auto refused = [&](const std::string& file) { return message_of<hd::io_error>([&] { parse(file); }); };
+  for (const unsigned type : {1U, 2U}) {
+    CAPTURE(type);
+    const io::tokenizer t = parse(model_of(few_pieces(), type), {.add_bos = true, .add_eos = true});
+    CHECK(t.encode("ab ab") == ids{1, 7, 7, 2});
+    CHECK(t.encode("bxyb<s>", {.add_special_tokens = false}) == ids{3, 5, 0, 5, 1});
+    CHECK(t.decode(ids{1, 7, 7, 0, 2}) == "ab ab \u2047 ");
+    CHECK(t.special("</s>") == 2);
+    CHECK(t.token_bytes(7) == " ab");
+  }
+  const io::sentencepiece_options more{.added = {{8, "<x>", false, false, false, false, true}}};
+  CHECK(parse(model_of(few_pieces()), more).encode("ab<x>ab") == ids{7, 8, 7});
+  CHECK(parse(model_of(few_pieces()), {.prefix_first_only = true, .added = more.added}).encode("ab<x>ab") ==
+        ids{7, 8, 6});
+
+  const std::string whole = model_of(few_pieces());
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    CAPTURE(size);
+    CHECK_THAT(refused(whole.substr(0, size)), Contains("heddle: t.model: ") && Contains("expected"));
+  }
+  const auto cut = [&](std::size_t size) { return refused(whole.substr(0, size)); };
+  CHECK_THAT(cut(5), Contains("at byte 0: expected 14 bytes for field 1, got 3 up to the end of the message"));
+  CHECK_THAT(cut(1), Contains("at byte 1: expected a whole number, got the end"));
+  CHECK_THAT(refused(std::string(11, '\xff')), Contains("at byte 0: expected a number of at most 64 bits"));
+  CHECK_THAT(refused("{}"), Contains("at byte 0: expected a field of protobuf"));
+  CHECK_THAT(refused(proto().text(1, proto().text(1, "a").bytes + "\x22\x7f").bytes),
+             Contains("at byte 5: expected 127 bytes for field 4, got 0"));
+  CHECK_THAT(refused(proto().number(1, 7).bytes), Contains("at byte 0: expected bytes for a piece, got type 0"));
+  CHECK_THAT(refused(proto().piece("\xff", 0).bytes), Contains("expected UTF-8") && Contains("piece 0"));
+  CHECK_THAT(refused(proto().piece("a", 0, 9).bytes), Contains("expected a type from 1 to 6 for piece 0, got 9"));
+  CHECK_THAT(refused(model_of(few_pieces(), 3)), Contains("expected the model type 1 (unigram) or 2 (BPE), got 3"));
+  CHECK_THAT(refused(model_of(few_pieces().piece("ab", -9))), Contains("expected different pieces, got 'ab' twice"));
+  CHECK_THAT(refused(model_of(few_pieces().piece("az", -9))), Contains("each character of 'az', got none for 'z'"));
+  CHECK_THAT(refused(model_of(few_pieces().piece("<0x41>", 0, 6))), Contains("and byte_fallback, got '<0x41>'"));
+  CHECK_THAT(refused(model_of(proto().piece("a", 0))), Contains("expected an unknown piece, got none"));
+  proto table = few_pieces();
+  table.text(2, proto().number(3, 2).bytes).text(3, proto().text(2, std::string("\x08\0\0\0abc", 7)).bytes);
+  CHECK_THAT(refused(table.bytes), Contains("expected a table of characters with its size before it, got 7 bytes"));
+  CHECK_THROWS_WITH(parse(model_of(few_pieces()), {.added = {{6, "<x>", false, false, false, false, true}}}),
+                    Contains("expected the piece 'ab' for the id 6, got the added token '<x>'"));
 }
 
 TEST_CASE("a folder has its tokenizer.json; what cannot be read is named", "[tokenizer]") {

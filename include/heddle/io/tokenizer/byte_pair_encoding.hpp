@@ -2,12 +2,16 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/io/tokenizer/content_finder.hpp>
+#include <heddle/io/tokenizer/utf8.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <queue>
 #include <string>
 #include <string_view>
@@ -35,6 +39,8 @@ class byte_strings {
     while (slots < 2 * ids) slots *= 2;
     slots_.assign(slots, none);
   }
+  // Room for more ids, of tokens that are not found by their bytes.
+  void grow(std::size_t ids) { entries_.resize((std::max)(ids, entries_.size())); }
   std::size_t ids() const noexcept { return entries_.size(); }
 
   // Sets the bytes of an id. With `findable`, `find` finds it, and false says that another id has these bytes.
@@ -121,15 +127,37 @@ class merge_table {
   std::vector<merge> slots_ = std::vector<merge>(16);
 };
 
-// Byte pair encoding of single words: bytes become tokens, then of all neighbours that a merge joins, the pair of the
-// lowest rank, and of those the leftmost, is joined, until there is none.
+// What stands for a character that is no token: the tokens of its bytes, else one token for all such, else nothing.
+struct unknown_characters {
+  static constexpr token_id none = byte_strings::none;
+  std::array<token_id, 256> of_byte = [] {
+    std::array<token_id, 256> to{};
+    to.fill(none);
+    return to;
+  }();
+  token_id unknown = none;
+  bool fuse = false;  // neighbours become one such token
+
+  // The tokens of all bytes, if each has one.
+  bool bytes(std::string_view character, std::vector<token_id>& to) const {
+    for (const char c : character)
+      if (of_byte[static_cast<unsigned char>(c)] == none) return false;
+    for (const char c : character) to.push_back(of_byte[static_cast<unsigned char>(c)]);
+    return true;
+  }
+};
+
+// Byte pair encoding of single words: bytes or characters become tokens, then of all neighbours that a merge joins, the
+// pair of the lowest rank, and of those the leftmost, is joined, until there is none.
 // Source: Sennrich et al. 2016, arXiv:1508.07909; on bytes: Radford et al. 2019 (GPT-2).
 class byte_pair_encoding {
  public:
   byte_strings tokens;
   merge_table merges;
   std::array<token_id, 256> of_byte{};
-  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges make of it
+  std::optional<unknown_characters> characters;  // words begin as characters, not as bytes
+  content_finder whole_symbols;                  // texts that begin as one symbol, by their ids: SentencePiece's own
+  bool ignore_merges = false;                    // a word that is a token is that token, whatever the merges make of it
 
   // To be called when all of the above is there.
   void finish() {
@@ -156,21 +184,58 @@ class byte_pair_encoding {
 
   // By merges alone.
   void merge_word(std::string_view word, std::vector<token_id>& to) const {
-    if (word.size() <= short_word)
-      merge_short(word, to);
-    else
-      merge_long(word, to);
+    if (characters) {
+      std::vector<token_id> symbols;
+      character_symbols(word, symbols);
+      merge(symbols.size(), [&](std::size_t i) { return symbols[i]; }, to);
+    } else {
+      merge(word.size(), [&](std::size_t i) { return of_byte[static_cast<unsigned char>(word[i])]; }, to);
+    }
+  }
+
+  // What a word begins as where it begins as characters.
+  void character_symbols(std::string_view word, std::vector<token_id>& to) const {
+    bool open = false;  // an unknown token comes before the next known one, as in the `tokenizers` package
+    const auto close = [&] {
+      if (std::exchange(open, false)) to.push_back(characters->unknown);
+    };
+    for (std::size_t at = 0, size = 0; at < word.size(); at += size) {
+      if (const auto whole = whole_symbols.longest(word, at)) {
+        close();
+        size = whole->end - at;
+        to.push_back(static_cast<token_id>(whole->token));
+        continue;
+      }
+      size = sequence_length(word[at]);
+      const std::string_view character = word.substr(at, size);
+      if (const token_id id = tokens.find(character); id != byte_strings::none) {
+        close();
+        to.push_back(id);
+      } else if (!characters->bytes(character, to) && characters->unknown != byte_strings::none) {
+        if (!characters->fuse) close();
+        open = true;
+      }
+    }
+    close();
   }
 
  private:
   static constexpr std::size_t short_word = 32;
 
+  template <class Symbol>
+  void merge(std::size_t n, Symbol&& symbol, std::vector<token_id>& to) const {
+    if (n <= short_word)
+      merge_short(n, symbol, to);
+    else
+      merge_long(n, symbol, to);
+  }
+
   // Looks at all pairs for each merge: less work than a queue while there are few.
-  void merge_short(std::string_view word, std::vector<token_id>& to) const {
+  template <class Symbol>
+  void merge_short(std::size_t n, Symbol& symbol, std::vector<token_id>& to) const {
     std::array<token_id, short_word> ids;
     std::array<merge_table::merge, short_word> next;  // next[i] joins ids[i] and ids[i + 1]
-    std::size_t n = word.size();
-    for (std::size_t i = 0; i < n; ++i) ids[i] = of_byte[static_cast<unsigned char>(word[i])];
+    for (std::size_t i = 0; i < n; ++i) ids[i] = symbol(i);
     for (std::size_t i = 0; i + 1 < n; ++i) next[i] = merges.find(ids[i], ids[i + 1]);
     while (n > 1) {
       std::size_t best = 0;
@@ -188,8 +253,9 @@ class byte_pair_encoding {
   }
 
   // Pairs in a queue by rank, tokens in a list: n log n.
-  void merge_long(std::string_view word, std::vector<token_id>& to) const {
-    struct symbol {
+  template <class Symbol>
+  void merge_long(std::size_t n, Symbol& symbol, std::vector<token_id>& to) const {
+    struct entry {
       token_id id;
       std::size_t before, after;
     };
@@ -199,9 +265,8 @@ class byte_pair_encoding {
       token_id left, right, to;  // as they were: what has changed since is not merged
       bool operator<(const candidate& o) const noexcept { return rank != o.rank ? rank > o.rank : at > o.at; }
     };
-    const std::size_t n = word.size();
-    std::vector<symbol> symbols(n);
-    for (std::size_t i = 0; i < n; ++i) symbols[i] = {of_byte[static_cast<unsigned char>(word[i])], i - 1, i + 1};
+    std::vector<entry> symbols(n);
+    for (std::size_t i = 0; i < n; ++i) symbols[i] = {symbol(i), i - 1, i + 1};
     std::vector<candidate> found;
     found.reserve(n);
     const auto look = [&](std::size_t i, auto&& take) {
@@ -215,7 +280,7 @@ class byte_pair_encoding {
     while (!queue.empty()) {
       const candidate c = queue.top();
       queue.pop();
-      symbol& left = symbols[c.at];
+      entry& left = symbols[c.at];
       if (left.id != c.left || left.after >= n || symbols[left.after].id != c.right) continue;
       symbols[left.after].id = byte_strings::none;
       left.id = c.to;

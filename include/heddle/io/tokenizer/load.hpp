@@ -8,7 +8,9 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/io/json/strict.hpp>
+#include <heddle/io/tokenizer/json_place.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
+#include <heddle/io/tokenizer/whole_file.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -16,9 +18,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +29,7 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace heddle::inline v0::io {
@@ -36,84 +39,13 @@ struct gpt2_tokenizer_options {
   bool add_prefix_space = false;
   /// UTF-8. Those that the vocabulary lacks get the next ids: its number of tokens and on, as in the package.
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
+  std::vector<std::string>
+      not_special{};      ///< those of them that decoding does not leave out, such as Qwen's <tool_call>
+  bool nfc = false;       ///< texts are brought to normal form C first
+  std::string pattern{};  ///< words in Oniguruma's syntax; empty: GPT-2's
 };
 
 namespace detail {
-
-using json = nlohmann::json;
-
-// A value of a JSON file and the way to it, for messages.
-class json_place {
- public:
-  json_place(const json& value, const std::string& file, std::string path = {})
-      : value_(&value), file_(&file), path_(std::move(path)) {}
-
-  [[noreturn]] void fail(const std::string& why) const {
-    throw io_error("heddle: " + *file_ + ": " + (path_.empty() ? "" : "at " + path_ + ": ") + why);
-  }
-  [[noreturn]] void expected(const std::string& what) const { fail("expected " + what + ", got " + shown()); }
-
-  const json& raw() const noexcept { return *value_; }
-  bool null() const noexcept { return value_->is_null(); }
-  // A member that may be left out, or be null.
-  std::optional<json_place> find(const std::string& name) const {
-    if (!value_->is_object()) expected("an object");
-    const auto found = value_->find(name);
-    if (found == value_->end() || found->is_null()) return std::nullopt;
-    return json_place(*found, *file_, path_ + "/" + name.substr(0, 60));
-  }
-  json_place at(const std::string& name) const {
-    if (auto found = find(name)) return *std::move(found);
-    fail("expected a member '" + name.substr(0, 60) + "', got none");
-  }
-  json_place at(std::size_t i) const { return json_place((*value_)[i], *file_, path_ + "/" + std::to_string(i)); }
-  json_place member(const std::string& name, const json& value) const {
-    return json_place(value, *file_, path_ + "/" + name.substr(0, 60));
-  }
-  const std::string& text() const {
-    if (!value_->is_string()) expected("a string");
-    return value_->get_ref<const std::string&>();
-  }
-  bool flag(const char* name, bool otherwise) const {
-    const auto found = find(name);
-    if (!found) return otherwise;
-    if (!found->value_->is_boolean()) found->expected("true or false");
-    return found->value_->get<bool>();
-  }
-  std::size_t elements() const {
-    if (!value_->is_array()) expected("an array");
-    return value_->size();
-  }
-  const json::object_t& members() const {
-    if (!value_->is_object()) expected("an object");
-    return value_->get_ref<const json::object_t&>();
-  }
-  token_id id() const {
-    if (!value_->is_number_unsigned() || value_->get<std::uint64_t>() > 0x7ffffffe) expected("a token id");
-    return static_cast<token_id>(value_->get<std::uint64_t>());
-  }
-  const std::string& type() const { return at("type").text(); }
-
- private:
-  std::string shown() const {
-    if (value_->is_string()) return "'" + value_->get_ref<const std::string&>().substr(0, 60) + "'";
-    if (value_->is_number() || value_->is_boolean()) return value_->dump();
-    return value_->is_null() ? "null" : value_->is_array() ? "an array" : "an object";
-  }
-  const json* value_;
-  const std::string* file_;
-  std::string path_;
-};
-
-inline std::string whole_file(const std::filesystem::path& path) {
-  std::error_code failed;
-  if (!std::filesystem::is_regular_file(std::filesystem::status(path, failed)))
-    throw io_error("heddle: " + path.string() + " is not a file that can be read");
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in) throw io_error("heddle: " + path.string() + " cannot be read");
-  return text;
-}
 
 // Bytes as the printable characters that files spell them with: themselves where they are printable Latin-1, U+0100 and
 // up for the others, in order.
@@ -154,12 +86,15 @@ class tokenizer_builder {
   explicit tokenizer_builder(std::string file) : file_(std::move(file)) {}
 
   tokenizer_parts& parts() noexcept { return *parts_; }
+  // Tokens are spelled as they are: no characters stand for bytes.
+  void spelled_as_they_are() { bytes_ = false; }
 
   // Strings of the model, of the added tokens behind them. Ids may have few gaps only: the table is as long as they are high.
   void vocabulary(const json_place& vocab) {
     for (const auto& [spelled, id] : vocab.members()) words_.push_back({vocab.member(spelled, id).id(), &spelled});
     if (words_.empty()) vocab.fail("expected tokens, got none");
   }
+  void one_word(token_id id, const std::string& spelled) { words_.push_back({id, &spelled}); }
   void added(added_token t, const json_place* where) {
     if (t.content.empty()) return;
     if (where) where_.push_back(*where);
@@ -180,12 +115,12 @@ class tokenizer_builder {
       if (tokens.has(w.id))
         fail("expected one token with the id " + std::to_string(w.id) + ", got two, one of them '" +
              w.spelled->substr(0, 60) + "'");
-      const auto bytes = spelled_bytes(*w.spelled);
+      const auto bytes = bytes_of(*w.spelled);
       if (!tokens.insert(w.id, bytes ? *bytes : *w.spelled, bytes.has_value()))
         fail("expected different tokens, got '" + w.spelled->substr(0, 60) + "' twice");
       if (!bytes) other_words_.emplace(*w.spelled, w.id);
     }
-    for (unsigned b = 0; b < 256; ++b) {
+    for (unsigned b = 0; b < 256 && bytes_; ++b) {
       const char c = static_cast<char>(static_cast<unsigned char>(b));
       parts_->model.of_byte[b] = tokens.find(std::string_view(&c, 1));
       if (parts_->model.of_byte[b] == byte_strings::none) {
@@ -201,7 +136,7 @@ class tokenizer_builder {
   void merge(std::string_view left, std::string_view right, std::uint32_t rank, const Where& where) {
     const byte_strings& tokens = parts_->model.tokens;
     const auto find = [&](std::string_view spelled) {
-      const auto bytes = spelled_bytes(spelled);
+      const auto bytes = bytes_of(spelled);
       const token_id id = bytes ? tokens.find(*bytes) : byte_strings::none;
       if (id == byte_strings::none)
         fail(where() + ": expected tokens of the vocabulary, got '" + std::string(spelled.substr(0, 60)) + "'");
@@ -225,7 +160,7 @@ class tokenizer_builder {
         if (i < where_.size()) where_[i].fail(why);
         fail(why);
       };
-      const auto bytes = spelled_bytes(t.content);
+      const auto bytes = bytes_of(t.content);
       const std::string shown = "'" + t.content.substr(0, 60) + "'";
       const token_id same = of_model(t.content);
       if (same != byte_strings::none && same != t.id)
@@ -244,19 +179,21 @@ class tokenizer_builder {
       taken[static_cast<std::size_t>(t.id)] = true;
       if (same == byte_strings::none) tokens.insert(t.id, bytes ? *bytes : t.content, false);
       parts_->special[static_cast<std::size_t>(t.id)] = t.special;
+      std::string room;
       if (t.normalized)
-        parts_->of_normalized.add(t, parts_->normalize ? nfc(t.content) : t.content);
+        parts_->of_normalized.add(t, normalized(parts_->normalizers, t.content, true, room));
       else
         parts_->of_raw.add(t, t.content);
     }
     std::sort(added_.begin(), added_.end(), [](const added_token& a, const added_token& b) { return a.id < b.id; });
     parts_->added = std::move(added_);
+    show_tokens(*parts_);
     return tokenizer(std::move(parts_));
   }
 
   // The id of a string of the model's vocabulary, as the file spells it.
   token_id of_model(std::string_view spelled) const {
-    if (const auto bytes = spelled_bytes(spelled)) return parts_->model.tokens.find(*bytes);
+    if (const auto bytes = bytes_of(spelled)) return parts_->model.tokens.find(*bytes);
     const auto found = other_words_.find(spelled);
     return found == other_words_.end() ? byte_strings::none : found->second;
   }
@@ -269,7 +206,11 @@ class tokenizer_builder {
     token_id id;
     const std::string* spelled;
   };
+  std::optional<std::string> bytes_of(std::string_view spelled) const {
+    return bytes_ ? spelled_bytes(spelled) : std::optional<std::string>(spelled);
+  }
   std::string file_;
+  bool bytes_ = true;
   std::shared_ptr<tokenizer_parts> parts_ = std::make_shared<tokenizer_parts>();
   std::vector<word> words_;
   std::unordered_map<std::string_view, token_id> other_words_;  // that spell no bytes
@@ -290,8 +231,11 @@ class tokenizer_json_reader {
       if (const auto found = root_.find(unwanted))
         found->fail("expected null: " + std::string(unwanted) + " is not supported, got an object");
     if (const auto n = root_.find("normalizer")) normalizer(*n);
-    pre_tokenizer(root_.at("pre_tokenizer"));
-    if (!byte_level_) root_.at("pre_tokenizer").fail("expected a ByteLevel component, got none");
+    if (const auto p = root_.find("pre_tokenizer")) pre_tokenizer(*p);
+    if (!byte_level_) {
+      builder_.spelled_as_they_are();
+      builder_.parts().decode = std::vector<decode_step>();
+    }
     decoder(root_.at("decoder"));
     model(root_.at("model"));
     if (const auto p = root_.find("post_processor")) post_processor(*p);
@@ -307,12 +251,55 @@ class tokenizer_json_reader {
 
   void normalizer(const json_place& at) {
     const std::string& type = at.type();
+    auto& all = builder_.parts().normalizers;
+    if (all.size() >= 64) at.fail("expected at most 64 normalizers, got more");
     if (type == "NFC")
-      builder_.parts().normalize = true;
+      all.emplace_back(composed_text{});
+    else if (type == "Prepend")
+      all.emplace_back(prefixed_text{at.at("prepend").text()});
+    else if (type == "Replace")
+      all.emplace_back(replaced(at));
+    else if (type == "Strip")
+      all.emplace_back(stripped_space{at.flag("strip_left", false), at.flag("strip_right", false)});
     else if (type == "Sequence")
       sequence_of(at, "normalizers", &tokenizer_json_reader::normalizer);
     else
-      at.at("type").expected("the normalizer NFC, a Sequence of it, or null");
+      at.at("type").expected("the normalizer NFC, Prepend, Replace, Strip, Sequence, or null");
+  }
+
+  // A pattern of a component: an expression, else a text.
+  static std::optional<split_pattern> expression(const json_place& pattern) {
+    const auto regex = pattern.find("Regex");
+    if (!regex) {
+      const json_place literal = pattern.at("String");
+      if (literal.text().empty()) literal.fail("expected a text to look for, got an empty one");
+      return std::nullopt;
+    }
+    try {
+      return split_pattern::from_oniguruma(regex->text());
+    } catch (const io_error& e) {
+      regex->fail(e.what());
+    }
+  }
+  static replaced_text replaced(const json_place& at) {
+    const json_place pattern = at.at("pattern");
+    replaced_text out{expression(pattern), {}, at.at("content").text()};
+    if (!out.pattern) out.literal = pattern.at("String").text();
+    return out;
+  }
+  static std::string character(const json_place& at) {
+    const std::string& text = at.text();
+    if (text.empty() || text.size() != sequence_length(text[0])) at.expected("one character");
+    return text;
+  }
+  static pre_token_step::prefixed prefix_of(const json_place& at) {
+    using prefixed = pre_token_step::prefixed;
+    const auto scheme = at.find("prepend_scheme");
+    const std::string name = scheme ? scheme->text() : "always";
+    if (name != "always" && name != "first" && name != "never") scheme->expected("always, first or never");
+    if (!at.flag("add_prefix_space", true) && name != "never")
+      at.fail("expected the prepend_scheme never where add_prefix_space is false, got '" + name + "'");
+    return name == "always" ? prefixed::each : name == "first" ? prefixed::first : prefixed::none;
   }
 
   void pre_tokenizer(const json_place& at) {
@@ -322,31 +309,34 @@ class tokenizer_json_reader {
     if (byte_level_)
       at.fail("expected ByteLevel to be the last pre-tokenizer, got '" + type.substr(0, 60) + "' behind it");
     if (steps.size() >= 64) at.fail("expected at most 64 pre-tokenizers, got more");
+    using behavior = pre_token_step::behavior;
     if (type == "ByteLevel") {
       byte_level_ = true;
       if (at.flag("add_prefix_space", true)) steps.push_back({});
       if (at.flag("use_regex", true)) steps.push_back({split_pattern::from_oniguruma(gpt2_pattern)});
     } else if (type == "Split") {
       split(at);
+    } else if (type == "Digits") {
+      steps.push_back({split_pattern::from_oniguruma("\\p{N}"),
+                       at.flag("individual_digits", false) ? behavior::isolated : behavior::contiguous});
+    } else if (type == "Metaspace") {
+      pre_token_step step;
+      step.mark = character(at.at("replacement"));
+      step.prefix = prefix_of(at);
+      if (step.mark == " ") at.at("replacement").expected("a character other than a space");
+      const std::string mark = step.mark;
+      steps.push_back(std::move(step));
+      if (at.flag("split", true)) steps.push_back({split_pattern::literal(mark), behavior::merged_with_next});
     } else {
-      at.at("type").expected("the pre-tokenizer ByteLevel, Split or Sequence");
+      at.at("type").expected("the pre-tokenizer ByteLevel, Split, Digits, Metaspace or Sequence");
     }
   }
 
   void split(const json_place& at) {
     pre_token_step step;
     const json_place pattern = at.at("pattern");
-    if (const auto regex = pattern.find("Regex")) {
-      try {
-        step.pattern = split_pattern::from_oniguruma(regex->text());
-      } catch (const io_error& e) {
-        regex->fail(e.what());
-      }
-    } else {
-      const json_place literal = pattern.at("String");
-      if (literal.text().empty()) literal.fail("expected a text to split at, got an empty one");
-      step.pattern = split_pattern::literal(literal.text());
-    }
+    step.pattern = expression(pattern);
+    if (!step.pattern) step.pattern = split_pattern::literal(pattern.at("String").text());
     const json_place behavior = at.at("behavior");
     const std::string& what = behavior.text();
     using b = pre_token_step::behavior;
@@ -366,37 +356,98 @@ class tokenizer_json_reader {
     builder_.parts().steps.push_back(std::move(step));
   }
 
-  static void decoder(const json_place& at) {
-    if (at.type() != "ByteLevel") at.at("type").expected("the decoder ByteLevel");
+  void decoder(const json_place& at) {
+    const std::string& type = at.type();
+    if (byte_level_) {
+      if (type != "ByteLevel") at.at("type").expected("the decoder ByteLevel, as the pre-tokenizer is");
+      return;
+    }
+    auto& steps = std::get<std::vector<decode_step>>(builder_.parts().decode);
+    const auto has = [&]<class Step>(const Step&) {
+      return std::any_of(steps.begin(), steps.end(),
+                         [](const decode_step& s) { return std::holds_alternative<Step>(s); });
+    };
+    if (steps.size() >= 64) at.fail("expected at most 64 decoders, got more");
+    if (type == "Replace") {
+      replaced_text step = replaced(at);
+      if (has(joined_tokens{}) && (step.pattern || step.literal.size() != sequence_length(step.literal[0])))
+        at.at("pattern").fail("expected one character behind Fuse, got more");
+      steps.emplace_back(std::move(step));
+    } else if (type == "ByteFallback") {
+      if (has(joined_tokens{}) || has(byte_runs{})) at.fail("expected one ByteFallback, before Fuse");
+      steps.emplace_back(byte_runs{});
+    } else if (type == "Fuse") {
+      steps.emplace_back(joined_tokens{});
+    } else if (type == "Strip") {
+      stripped_marks step{character(at.at("content")), static_cast<std::size_t>(at.at("start").id()),
+                          static_cast<std::size_t>(at.at("stop").id())};
+      if (step.stop > 0 && has(joined_tokens{})) at.at("stop").expected("0 behind Fuse");
+      steps.emplace_back(std::move(step));
+    } else if (type == "Metaspace") {
+      steps.emplace_back(
+          marked_spaces{character(at.at("replacement")), prefix_of(at) != pre_token_step::prefixed::none});
+    } else if (type == "Sequence") {
+      sequence_of(at, "decoders", &tokenizer_json_reader::decoder);
+    } else if (type == "ByteLevel") {
+      at.fail("expected the decoder ByteLevel only with the pre-tokenizer ByteLevel");
+    } else {
+      at.at("type").expected("the decoder ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace or Sequence");
+    }
+  }
+
+  void added_tokens() {
+    const auto all = root_.find("added_tokens");
+    if (!all) return;
+    for (std::size_t i = 0, n = all->elements(); i < n; ++i) {
+      const json_place t = all->at(i);
+      added_token token;
+      token.id = t.at("id").id();
+      token.content = t.at("content").text();
+      token.special = t.flag("special", false);
+      token.normalized = t.flag("normalized", !token.special);
+      token.single_word = t.flag("single_word", false);
+      token.lstrip = t.flag("lstrip", false);
+      token.rstrip = t.flag("rstrip", false);
+      builder_.added(std::move(token), &t);
+    }
+  }
+  // The tokens of bytes, where the file says that they stand for what is no token.
+  void byte_fallback(const json_place& at, unknown_characters& to) const {
+    if (!at.flag("byte_fallback", false)) return;
+    for (unsigned b = 0; b < 256; ++b) {
+      char spelled[8];
+      std::snprintf(spelled, sizeof spelled, "<0x%02X>", b);
+      to.of_byte[b] = builder_.of_model(spelled);
+    }
   }
 
   void model(const json_place& at) {
-    if (const auto type = at.find("type"); type && type->text() != "BPE") type->expected("the model BPE");
+    const auto type = at.find("type");
+    if (type && type->text() == "Unigram") return unigram_model(at);
+    if (type && type->text() != "BPE") type->expected("the model BPE or Unigram");
     if (const auto dropout = at.find("dropout"); dropout && dropout->raw() != 0.0)
       dropout->expected("null: dropout is not supported");
     for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
       if (const auto found = at.find(affix); found && !found->text().empty()) found->expected("null or an empty text");
     const json_place vocab = at.at("vocab");
     builder_.vocabulary(vocab);
-    if (const auto all = root_.find("added_tokens")) {
-      for (std::size_t i = 0, n = all->elements(); i < n; ++i) {
-        const json_place t = all->at(i);
-        added_token token;
-        token.id = t.at("id").id();
-        token.content = t.at("content").text();
-        token.special = t.flag("special", false);
-        token.normalized = t.flag("normalized", !token.special);
-        token.single_word = t.flag("single_word", false);
-        token.lstrip = t.flag("lstrip", false);
-        token.rstrip = t.flag("rstrip", false);
-        builder_.added(std::move(token), &t);
-      }
-    }
+    added_tokens();
     builder_.finish_vocabulary();
-    builder_.parts().model.ignore_merges = at.flag("ignore_merges", false);
+    auto& bpe = builder_.parts().model;
+    bpe.ignore_merges = at.flag("ignore_merges", false);
+    if (!byte_level_) {
+      unknown_characters unknown;
+      unknown.fuse = at.flag("fuse_unk", false);
+      if (const auto token = at.find("unk_token")) {
+        unknown.unknown = builder_.of_model(token->text());
+        if (unknown.unknown == byte_strings::none) token->expected("a token of the vocabulary");
+      }
+      byte_fallback(at, unknown);
+      bpe.characters = unknown;
+    }
     const json_place merges = at.at("merges");
     const std::size_t n = merges.elements();
-    builder_.parts().model.merges.reserve(n);
+    bpe.merges.reserve(n);
     for (std::size_t i = 0; i < n; ++i) {
       const json& m = merges.raw()[i];
       const auto where = [&] { return "at /model/merges/" + std::to_string(i); };
@@ -412,6 +463,34 @@ class tokenizer_json_reader {
         merges.at(i).expected("two tokens");
       builder_.merge(text.substr(0, space), text.substr(space + 1), static_cast<std::uint32_t>(i), where);
     }
+  }
+
+  void unigram_model(const json_place& at) {
+    if (byte_level_) at.fail("expected the model BPE with the pre-tokenizer ByteLevel, got Unigram");
+    const json_place vocab = at.at("vocab");
+    unigram<double> out;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0, n = vocab.elements(); i < n; ++i) {
+      const json& entry = vocab.raw()[i];
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||
+          entry[0].get_ref<const std::string&>().empty() || !entry[1].is_number())
+        vocab.at(i).expected("a text and its score");
+      const auto& spelled = entry[0].get_ref<const std::string&>();
+      builder_.one_word(static_cast<token_id>(i), spelled);
+      out.texts.insert(spelled, static_cast<token_id>(i));
+      out.scores.push_back(entry[1].get<double>());
+      least = (std::min)(least, out.scores.back());
+    }
+    const json_place unknown = at.at("unk_id");
+    out.unknown.unknown = unknown.id();
+    if (static_cast<std::size_t>(out.unknown.unknown) >= out.scores.size()) unknown.expected("the id of a token");
+    out.unknown_text = vocab.raw()[static_cast<std::size_t>(out.unknown.unknown)][0].get<std::string>();
+    out.unknown_score = least - 10.0;
+    out.texts.finish();
+    added_tokens();
+    builder_.finish_vocabulary();
+    byte_fallback(at, out.unknown);
+    builder_.parts().unigrams = std::move(out);
   }
 
   void post_processor(const json_place& at) {
@@ -464,9 +543,10 @@ inline tokenizer parse_tokenizer(std::string_view text, const std::string& name 
 }
 
 /// A tokenizer from Hugging Face's tokenizer.json, or from the folder that it lies in. Read are byte-level BPE models as
-/// of GPT-2, Llama-3, Qwen-2 and Qwen-3: the normalizer `NFC`; the pre-tokenizers `ByteLevel`, `Split` and `Sequence`;
-/// `ignore_merges`; added tokens; the post-processors `TemplateProcessing` (of single texts) and `ByteLevel`; the
-/// decoder `ByteLevel`.
+/// of GPT-2, Llama-3 and Qwen, BPE models of characters with byte fallback as of Llama-2, Mixtral and Gemma, and unigram
+/// models: the normalizers `NFC`, `Prepend`, `Replace` and `Strip`; the pre-tokenizers `ByteLevel`, `Split`, `Digits` and
+/// `Metaspace`; added tokens; the post-processors `TemplateProcessing` (of single texts) and `ByteLevel`; the decoders
+/// `ByteLevel`, `Replace`, `ByteFallback`, `Fuse`, `Strip` and `Metaspace`; `Sequence` of each.
 /// Errors: `io_error` that names the file, the place in it as a JSON pointer (or the offset where it is no JSON),
 /// what was expected and what came, also for every other component.
 inline tokenizer load_tokenizer(const std::filesystem::path& path) {
@@ -502,7 +582,7 @@ inline tokenizer parse_gpt2_tokenizer(std::string_view vocab, std::string_view m
     next = (std::max)(next, std::int64_t{t.id} + 1);
     t.content = content;
     t.normalized = false;
-    t.special = true;
+    t.special = std::ranges::count(options.not_special, content) == 0;
     builder.added(std::move(t), nullptr);
   }
   builder.finish_vocabulary();
@@ -530,7 +610,13 @@ inline tokenizer parse_gpt2_tokenizer(std::string_view vocab, std::string_view m
     builder.merge(pairs[i].first, pairs[i].second, static_cast<std::uint32_t>(i),
                   [&] { return "of " + merges_name + ", line " + std::to_string(lines[i]); });
   if (options.add_prefix_space) builder.parts().steps.push_back({});
-  builder.parts().steps.push_back({detail::split_pattern::from_oniguruma(detail::gpt2_pattern)});
+  try {
+    builder.parts().steps.push_back({detail::split_pattern::from_oniguruma(
+        options.pattern.empty() ? detail::gpt2_pattern : std::string_view(options.pattern))});
+  } catch (const io_error& e) {
+    throw config_error(std::string("heddle: gpt2_tokenizer_options::pattern: ") + e.what());
+  }
+  if (options.nfc) builder.parts().normalizers.emplace_back(detail::composed_text{});
   return builder.finish();
 }
 

@@ -393,4 +393,26 @@ class split_pattern {
   bool jit_ = false;
 };
 
+// Matches, and what is between them, from left to right: `take(begin, end, matched)`.
+template <class Take>
+void each_match(const split_pattern& pattern, split_pattern::room& room, std::string_view piece, Take&& take) {
+  std::size_t done = 0, from = 0;
+  std::optional<std::size_t> last;  // the end of the last match: no empty one directly behind it
+  while (from <= piece.size()) {
+    const auto m = pattern.next(piece, from, room);
+    if (!m) break;
+    const auto [begin, end] = *m;
+    if (begin == end && last == end) {
+      if (end == piece.size()) break;
+      from = end + sequence_length(piece[end]);
+      continue;
+    }
+    if (done != begin) take(done, begin, false);
+    take(begin, end, true);
+    done = from = end;
+    last = end;
+  }
+  if (done != piece.size()) take(done, piece.size(), false);
+}
+
 }  // namespace heddle::inline v0::io::detail

@@ -1,11 +1,13 @@
-// heddle/io/tokenizer/tokenizer.hpp: byte-level byte pair encoding of text, as GPT-2, Llama-3 and Qwen have it.
+// heddle/io/tokenizer/tokenizer.hpp: text to tokens and back: byte pair encoding of bytes or characters, and unigrams.
 #pragma once
 
 #include <heddle/core/error.hpp>
 #include <heddle/io/tokenizer/added_tokens.hpp>
 #include <heddle/io/tokenizer/byte_pair_encoding.hpp>
-#include <heddle/io/tokenizer/normalize.hpp>
+#include <heddle/io/tokenizer/decode_steps.hpp>
+#include <heddle/io/tokenizer/normalizers.hpp>
 #include <heddle/io/tokenizer/split_pattern.hpp>
+#include <heddle/io/tokenizer/unigram.hpp>
 #include <heddle/io/tokenizer/utf8.hpp>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace heddle::inline v0::io {
@@ -47,9 +50,13 @@ namespace detail {
 // One step of a pre-tokenizer: cuts each of the pieces that it gets.
 struct pre_token_step {
   enum class behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+  enum class prefixed { each, first, none };
   std::optional<split_pattern> pattern;  // none: a space is put before pieces that begin with none
   behavior what = behavior::isolated;
   bool invert = false;
+  // Without a pattern: the mark that spaces become, and which pieces get one before them: the first begins the text.
+  std::string mark = " ";
+  prefixed prefix = prefixed::each;
 };
 
 // What a post-processor puts where: ids, or the encoded text.
@@ -60,13 +67,46 @@ struct template_step {
 
 struct tokenizer_parts {
   byte_pair_encoding model;
-  bool normalize = false;  // NFC
+  std::variant<std::monostate, unigram<float>, unigram<double>> unigrams;  // where there are some, no pairs are merged
+  token_decoder decode;
+  byte_strings shown;  // the bytes that tokens stand for, where they are not what `model.tokens` has
+  std::vector<normalizer> normalizers;
   std::vector<pre_token_step> steps;
   std::vector<added_token> added;              // by id
   added_token_splitter of_raw, of_normalized;  // the same, by the text that they are looked for in
   std::vector<template_step> around = {{true, {}}};
   std::vector<bool> special;  // by id
 };
+
+// The bytes that tokens stand for within a text, where the decoder makes other bytes of their spelling.
+inline void show_tokens(tokenizer_parts& parts) {
+  if (std::holds_alternative<std::monostate>(parts.decode)) return;
+  const byte_strings& tokens = parts.model.tokens;
+  parts.shown.resize(tokens.ids());
+  std::vector<bool> added(tokens.ids(), false);
+  for (const added_token& t : parts.added) added[static_cast<std::size_t>(t.id)] = true;
+  const auto* steps = std::get_if<std::vector<decode_step>>(&parts.decode);
+  const auto* pieces = std::get_if<piece_decoder>(&parts.decode);
+  for (std::size_t i = 0; i < tokens.ids(); ++i) {
+    const auto id = static_cast<token_id>(i);
+    if (!tokens.has(id)) continue;
+    std::string text(tokens.view(id));
+    std::optional<char> byte;
+    if (pieces) {
+      if (i < pieces->kinds.size() && pieces->kinds[i] == piece_decoder::kind::byte) byte = spelled_byte(text);
+      if (!added[i]) text = replaced_text{std::nullopt, std::string(space_mark), " "}(text);
+    } else if (!added[i]) {
+      for (const decode_step& step : *steps) {
+        if (const auto* replaced = std::get_if<replaced_text>(&step)) text = (*replaced)(text);
+        if (const auto* marks = std::get_if<marked_spaces>(&step))
+          text = replaced_text{std::nullopt, marks->mark, " "}(text);
+        if (std::holds_alternative<byte_runs>(step) && !byte) byte = spelled_byte(text);
+      }
+    }
+    if (byte) text = std::string(1, *byte);
+    parts.shown.insert(id, text, !byte && !added[i] && parts.shown.find(text) == byte_strings::none);
+  }
+}
 
 // GPT-2's pattern, which `ByteLevel` has where it uses its own.
 // Source: Radford et al. 2019, encoder.py of the published code.
@@ -90,18 +130,19 @@ class encoding {
     parts_.of_raw.split(
         all, special_as_text,
         [&](std::string_view raw) {
-          std::string normalized;
-          if (parts_.normalize && !surely_normalized(raw)) {
-            normalized = nfc(raw);
-            raw = normalized;
-          }
-          parts_.of_normalized.split(raw, special_as_text, [&](std::string_view piece) { step(0, piece); }, token);
+          const bool begins = raw.data() == all.data();
+          std::string room;
+          raw = normalized(parts_.normalizers, raw, begins, room);
+          parts_.of_normalized.split(
+              raw, special_as_text,
+              [&](std::string_view piece) { step(0, piece, begins && piece.data() == raw.data()); }, token);
         },
         token);
   }
 
  private:
-  void step(std::size_t k, std::string_view piece) {
+  // A piece, which may begin the text.
+  void step(std::size_t k, std::string_view piece, bool begins) {
     if (piece.empty()) return;
     if (k == parts_.steps.size()) {
       word(piece);
@@ -109,14 +150,25 @@ class encoding {
     }
     const pre_token_step& s = parts_.steps[k];
     if (!s.pattern) {
-      if (piece.front() == ' ') return step(k + 1, piece);
-      return step(k + 1, " " + std::string(piece));
+      std::string marked;
+      if (s.mark != " ") piece = marked = replaced_text{std::nullopt, " ", s.mark}(piece);
+      using prefixed = pre_token_step::prefixed;
+      const bool wants = s.prefix == prefixed::each || (s.prefix == prefixed::first && begins);
+      if (!wants || piece.starts_with(s.mark)) return step(k + 1, piece, begins);
+      return step(k + 1, s.mark + std::string(piece), begins);
     }
+    const auto next = [&](std::size_t begin, std::size_t end) {
+      step(k + 1, piece.substr(begin, end - begin), begins && begin == 0);
+    };
+    const auto parts = [&](auto&& take) {
+      each_match(*s.pattern, *rooms_[k], piece,
+                 [&](std::size_t begin, std::size_t end, bool matched) { take(begin, end, matched != s.invert); });
+    };
     using behavior = pre_token_step::behavior;
     if (s.what == behavior::isolated || s.what == behavior::removed) {
       // Nothing is merged, so a part can go on as soon as it is found.
-      matches(s, *rooms_[k], piece, [&](std::size_t begin, std::size_t end, bool matched) {
-        if (s.what == behavior::isolated || !matched) step(k + 1, piece.substr(begin, end - begin));
+      parts([&](std::size_t begin, std::size_t end, bool matched) {
+        if (s.what == behavior::isolated || !matched) next(begin, end);
       });
       return;
     }
@@ -125,8 +177,7 @@ class encoding {
       bool matched;
     };
     std::vector<part> found, merged;
-    matches(s, *rooms_[k], piece,
-            [&](std::size_t begin, std::size_t end, bool matched) { found.push_back({begin, end, matched}); });
+    parts([&](std::size_t begin, std::size_t end, bool matched) { found.push_back({begin, end, matched}); });
     const bool backwards = s.what == behavior::merged_with_next;
     if (backwards) std::reverse(found.begin(), found.end());
     bool before = false;  // whether the part before was a match
@@ -139,15 +190,25 @@ class encoding {
       before = p.matched;
     }
     if (backwards) std::reverse(merged.begin(), merged.end());
-    for (const part& p : merged) step(k + 1, piece.substr(p.begin, p.end - p.begin));
+    for (const part& p : merged) next(p.begin, p.end);
   }
 
   // The model's vocabulary may hold a special token, as a whole word or as what merges lead to: where such are text, it
   // comes as what its bytes merge to or, if that is special as well, as its bytes.
   void word(std::string_view piece) {
     const std::size_t begin = to_.size();
+    const auto allowed = [&](token_id id) {
+      return !special_as_text_ || !parts_.special[static_cast<std::size_t>(id)];
+    };
+    if (const auto* small = std::get_if<unigram<float>>(&parts_.unigrams))
+      return small->encode_word(piece, to_, allowed);
+    if (const auto* large = std::get_if<unigram<double>>(&parts_.unigrams))
+      return large->encode_word(piece, to_, allowed);
     parts_.model.encode_word(piece, to_);
-    const auto special = [&](token_id id) { return parts_.special[static_cast<std::size_t>(id)]; };
+    const bool characters = parts_.model.characters.has_value();
+    const auto special = [&](token_id id) {
+      return parts_.special[static_cast<std::size_t>(id)] && !(characters && id == parts_.model.characters->unknown);
+    };
     const auto from = [&] { return to_.begin() + static_cast<std::ptrdiff_t>(begin); };
     if (!special_as_text_ || std::none_of(from(), to_.end(), special)) return;
     to_.resize(begin);
@@ -157,6 +218,15 @@ class encoding {
     for (const token_id id : merged) {
       if (!special(id)) {
         to_.push_back(id);
+        continue;
+      }
+      if (characters) {
+        const std::size_t from_here = to_.size();
+        const std::string_view spelled = parts_.model.tokens.view(id);
+        parts_.model.character_symbols(spelled, to_);
+        if (std::any_of(to_.begin() + static_cast<std::ptrdiff_t>(from_here), to_.end(), special))
+          throw text_error("heddle: a token of the characters of '" + std::string(spelled) +
+                           "' is special, so a text with them cannot be encoded without special tokens");
         continue;
       }
       for (const char c : parts_.model.tokens.view(id)) {
@@ -169,28 +239,6 @@ class encoding {
     }
   }
 
-  // Matches, and what is between them, from left to right.
-  template <class Take>
-  static void matches(const pre_token_step& s, split_pattern::room& room, std::string_view piece, Take&& take) {
-    std::size_t done = 0, from = 0;
-    std::optional<std::size_t> last;  // the end of the last match: no empty one directly behind it
-    while (from <= piece.size()) {
-      const auto m = s.pattern->next(piece, from, room);
-      if (!m) break;
-      const auto [begin, end] = *m;
-      if (begin == end && last == end) {
-        if (end == piece.size()) break;
-        from = end + sequence_length(piece[end]);
-        continue;
-      }
-      if (done != begin) take(done, begin, s.invert);
-      take(begin, end, !s.invert);
-      done = from = end;
-      last = end;
-    }
-    if (done != piece.size()) take(done, piece.size(), s.invert);
-  }
-
   const tokenizer_parts& parts_;
   std::vector<token_id>& to_;
   std::vector<std::optional<split_pattern::room>> rooms_;
@@ -199,7 +247,7 @@ class encoding {
 
 }  // namespace detail
 
-/// A byte-level BPE tokenizer: text to tokens and back. Made by `load_tokenizer` and its like. Immutable; copies share
+/// A tokenizer: text to tokens and back. Made by `load_tokenizer` and its like. Immutable; copies share
 /// what they read, and threads may use one at the same time. Ids are those of Hugging Face's `tokenizers` package.
 class tokenizer {
  public:
@@ -230,9 +278,11 @@ class tokenizer {
   /// The text of tokens; bytes that form no UTF-8 become U+FFFD. Errors: `text_error` for an id without a token, unless
   /// `options` skips it.
   std::string decode(std::span<const token_id> ids, const decode_options& options = {}) const {
-    std::string bytes, out;
-    for (const token_id id : ids) bytes += decoded(id, options);
-    if (detail::append_repaired(out, bytes) != bytes.size()) out += detail::replacement_character;
+    std::string out;
+    detail::decoded_text text(parts_->decode);
+    for (const token_id id : ids)
+      if (const auto token = spelled(id, options)) text.push(id, *token, out);
+    text.finish(out);
     return out;
   }
 
@@ -240,20 +290,18 @@ class tokenizer {
   token_id vocabulary() const noexcept { return static_cast<token_id>(parts_->model.tokens.ids()); }
   /// Whether an id has a token.
   bool has(token_id id) const noexcept { return parts_->model.tokens.has(id); }
-  /// The bytes that a token stands for; of added tokens their content. Lives as long as the tokenizer or a copy.
-  /// Errors: `text_error` for an id without a token.
+  /// The bytes that a token stands for within a text; of added tokens their content. Lives as long as the tokenizer or a
+  /// copy. Errors: `text_error` for an id without a token.
   std::string_view token_bytes(token_id id) const& {
-    if (!has(id))
-      throw text_error("heddle: token " + std::to_string(id) + " is not in the vocabulary, whose ids are below " +
-                       std::to_string(vocabulary()));
-    return parts_->model.tokens.view(id);
+    require(id);
+    return by_bytes().view(id);
   }
   std::string_view token_bytes(token_id id) const&& = delete;  // it would be gone at the end of the line
   /// The token of these bytes, which may be an added one; none if there is none.
   std::optional<token_id> find(std::string_view bytes) const {
     for (const added_token& t : parts_->added)
       if (t.content == bytes) return t.id;
-    const token_id id = parts_->model.tokens.find(bytes);
+    const token_id id = by_bytes().find(bytes);
     return id == detail::byte_strings::none ? std::nullopt : std::optional(id);
   }
   /// The id of a special token. Errors: `config_error` that lists the special tokens if it is none of them.
@@ -278,10 +326,21 @@ class tokenizer {
  private:
   friend class stream_decoder;
 
-  std::string_view decoded(token_id id, const decode_options& options) const {
-    if ((options.skip_unknown_ids && !has(id)) || (options.skip_special_tokens && is_special(id) && std::ranges::count(options.kept, id) == 0))
-      return {};
-    return token_bytes(id);
+  void require(token_id id) const {
+    if (!has(id))
+      throw text_error("heddle: token " + std::to_string(id) + " is not in the vocabulary, whose ids are below " +
+                       std::to_string(vocabulary()));
+  }
+  const detail::byte_strings& by_bytes() const noexcept {
+    return parts_->shown.ids() > 0 ? parts_->shown : parts_->model.tokens;
+  }
+  // What the decoder gets of a token; nothing if it is left out.
+  std::optional<std::string_view> spelled(token_id id, const decode_options& options) const {
+    if ((options.skip_unknown_ids && !has(id)) ||
+        (options.skip_special_tokens && is_special(id) && std::ranges::count(options.kept, id) == 0))
+      return std::nullopt;
+    require(id);
+    return parts_->model.tokens.view(id);
   }
 
   std::shared_ptr<const detail::tokenizer_parts> parts_;
@@ -291,29 +350,30 @@ class tokenizer {
 /// `tokenizer::decode` makes of all tokens; no part ends within a character.
 class stream_decoder {
  public:
-  explicit stream_decoder(tokenizer t, decode_options options = {}) : tokenizer_(std::move(t)), options_(options) {}
+  explicit stream_decoder(tokenizer t, decode_options options = {})
+      : tokenizer_(std::move(t)), options_(std::move(options)), text_(tokenizer_.parts_->decode) {}
 
-  /// The text that is certain now: may be empty, where a token ends within a character, and holds back at most three
-  /// bytes. Errors: as of `tokenizer::decode`; such a token changes nothing.
+  /// The text that is certain now. It is empty within a character, which holds back at most three bytes, and within the
+  /// tokens of single bytes where others decide whether all of them are UTF-8. Errors: as of `tokenizer::decode`; such a
+  /// token changes nothing.
   std::string push(token_id id) {
-    pending_ += tokenizer_.decoded(id, options_);
     std::string out;
-    pending_.erase(0, detail::append_repaired(out, pending_));
+    if (const auto token = tokenizer_.spelled(id, options_)) text_.push(id, *token, out);
     return out;
   }
   /// What is left at the end: U+FFFD if the tokens ended within a character. The decoder can be used again.
   std::string finish() {
-    const bool open = !pending_.empty();
-    pending_.clear();
-    return open ? std::string(detail::replacement_character) : std::string();
+    std::string out;
+    text_.finish(out);
+    return out;
   }
-  /// Bytes that wait for the rest of their character.
-  std::size_t pending() const noexcept { return pending_.size(); }
+  /// Bytes that wait for others.
+  std::size_t pending() const noexcept { return text_.pending(); }
 
  private:
   tokenizer tokenizer_;
   decode_options options_;
-  std::string pending_;
+  detail::decoded_text text_;
 };
 
 }  // namespace heddle::inline v0::io
