@@ -93,7 +93,7 @@ class unigram {
       const Sum here = best[at].score;
       texts.prefixes(word.substr(at), [&](std::size_t length, token_id id) {
         if (!allowed(id)) return;
-        offer(at, at + length, id, scores[static_cast<std::size_t>(id)] + here);
+        offer(at, at + length, id, static_cast<Sum>(scores[static_cast<std::size_t>(id)] + here));
         single = single || length == size;
       });
       if (!single) offer(at, at + size, byte_strings::none, static_cast<Sum>(unknown_score + here));
