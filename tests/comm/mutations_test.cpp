@@ -112,7 +112,7 @@ std::string mutated_run(mutant what, int culprit) {
 
 }  // namespace
 
-TEST_CASE("twelve faults of calls are all caught, each by the layer that is there for it", "[comm][mutations]") {
+TEST_CASE("twelve faults of calls are all caught, each by the layer that is there for it", "[comm][mutations][failure]") {
   if (!transport_test::on_threads && transport_test::most_ranks() != 4) {
     SUCCEED("four processes run it");
     return;
