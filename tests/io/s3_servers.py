@@ -66,12 +66,14 @@ def wait_for(port):
 
 
 def pipe(source, sink, most=None):
-    """Copies bytes until either end closes, or after `most` of them."""
+    """Copies bytes until either end closes, or after `most` of them, and returns how many."""
+    copied = 0
     try:
         while data := source.recv(65536):
             if most is not None:
                 data, most = data[:most], most - len(data)
             sink.sendall(data)
+            copied += len(data)
             if most is not None and most <= 0:
                 break
     except OSError:
@@ -81,6 +83,7 @@ def pipe(source, sink, most=None):
             end.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+    return copied
 
 
 def proxy(to, seed):
@@ -113,22 +116,22 @@ def proxy(to, seed):
 
 
 def holding(to):
-    """A port in front of `to`: every second connection waits for 4 s before anything comes; each ends after 100,000 bytes."""
+    """A port in front of `to` whose connections end after 100,000 bytes. The first one behind each 200,000 bytes waits for 4 s."""
     front = socket.create_server(("127.0.0.1", 0), backlog=64)
+    free = [200000]
 
-    def serve(client, is_held):
-        if is_held:
+    def serve(client):
+        if free[0] <= 0:
+            free[0] = 200000
             time.sleep(4)
         server = socket.create_connection(("127.0.0.1", to))
         threading.Thread(target=pipe, args=(client, server), daemon=True).start()
-        pipe(server, client, 100000)
+        free[0] -= pipe(server, client, 100000)
 
     def listen():
-        is_held = False
         while True:
             client, _ = front.accept()
-            threading.Thread(target=serve, args=(client, is_held), daemon=True).start()
-            is_held = not is_held
+            threading.Thread(target=serve, args=(client,), daemon=True).start()
 
     threading.Thread(target=listen, daemon=True).start()
     return front.getsockname()[1]

@@ -181,7 +181,7 @@ TEST_CASE("a save in a bucket is there with its manifest, and of two runs one wi
 
 TEST_CASE("a range that takes long is asked for a second time", "[io][store][s3]") {
   const char* const endpoint =
-      std::getenv("HEDDLE_TEST_S3_HOLDING");  // of its connections every second one hangs for seconds
+      std::getenv("HEDDLE_TEST_S3_HOLDING");  // now and then one of its connections hangs for seconds
   if (endpoint == nullptr) return;            // tests/io/s3_servers.py has one
   const std::string url = "s3://heddle/slow-" + std::to_string(std::random_device{}()), all = store_noise(1 << 20, 11);
   std::istringstream direct(std::getenv("HEDDLE_TEST_S3_DIRECT"));
