@@ -15,6 +15,7 @@
 #include <heddle/train/json/byte_gpt2.hpp>
 #include <heddle/train/json/hugging_face_folder.hpp>
 #include <heddle/train/json/torch_names.hpp>
+#include <heddle/train/json/torch_shards.hpp>
 #include <heddle/train/weights.hpp>
 
 #include "model_folder.hpp"
@@ -51,6 +52,8 @@ struct settings {
   bool dry_run = false, with_moments = false;
 
   bool writes_files() const { return format != "heddle"; }
+  bool is_for_torch() const { return format.starts_with("torch"); }
+  bool is_sharded() const { return format == "torch-sharded"; }
   std::string folder_of_config() const { return config.empty() ? from : config; }
 };
 
@@ -137,8 +140,8 @@ std::vector<std::string> slots_of(const settings& s, const source& from,
                                   const std::vector<md::parameter_outline>& outlines) {
   std::vector<std::string> slots;
   if (!s.with_moments) return slots;
-  if (!from.saved || s.format != "torch")
-    throw hd::config_error("heddle: --with-moments converts a save of heddle to --format torch");
+  if (!from.saved || !s.is_for_torch())
+    throw hd::config_error("heddle: --with-moments converts a save of heddle to --format torch or torch-sharded");
   for (const char* slot : {"first_moment", "second_moment", "momentum"})
     if (from.saved->contains(std::string(slot) + "/" + outlines.front().name)) slots.emplace_back(slot);
   if (slots.empty())
@@ -201,7 +204,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
                                " do not come back from float; F32, BF16 and F16 do");
   }
   const md::hugging_face_names published = names;
-  if (s.format == "torch") {
+  if (s.is_for_torch()) {
     names.prefix = in_torch.weights + names.prefix;
     plan = for_torch(plan, in_torch, slots, io::safetensors_dtype_name<scalar>(), s.most_bytes);
   }
@@ -209,8 +212,9 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
               config.layers, config.width, plan.tensors().size(), static_cast<long long>(plan.data_bytes()));
   if (s.writes_files())
     for (const auto& file : plan.files()) {
-      std::printf("  %s  %zu tensors, %lld bytes\n", file.name.c_str(), file.tensors.size(),
-                  static_cast<long long>(file.bytes));
+      if (!s.is_sharded())
+        std::printf("  %s  %zu tensors, %lld bytes\n", file.name.c_str(), file.tensors.size(),
+                    static_cast<long long>(file.bytes));
       for (const std::size_t i : file.tensors)
         if (s.dry_run)
           std::printf("    %s  %s, %lld elements\n", plan.tensors()[i].name.c_str(), plan.tensors()[i].dtype.c_str(),
@@ -222,6 +226,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
     out->require_room(s.writes_files() ? plan.data_bytes() : elements * static_cast<std::int64_t>(sizeof(scalar)));
     beside.write(out->path());
   }
+  std::size_t files = s.writes_files() ? plan.files().size() : static_cast<std::size_t>(mesh.size());
   const auto tensors = std::ssize(outlines);
   tool::progress shown("reading and writing", (s.dry_run ? 1 : 2) * tensors, "tensors");
   hd::launch_options ranks;
@@ -272,21 +277,26 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
       say("read", hd::train::read_weights(stage, *from.saved));
       if (counts) shown.add(parameters);
     }
-    if (s.writes_files())
-      say("wrote", hd::train::write_together(world, out->path(), plan, [&](auto& sink) {
-            md::write_parameters(stage, world, sink, tool::counted(names, shown, counts));
-            for (const std::string& slot : slots) {  // the weights are written: their place is free
-              hd::train::read_weights(stage, *from.saved, slot + "/");
-              md::write_parameters(stage, world, sink, [&](std::string_view parameter) {
-                const md::source_name at = published(parameter);
-                md::source_name to = in_torch(slot, at.name);
-                to.rows = at.rows;
-                return to;
-              });
-            }
-            if (!slots.empty() && world.rank() == 0)
-              hd::train::write_steps(sink, plan, in_torch, from.saved->manifest().step);
-          }));
+    const auto write = [&](auto& sink, bool is_dry) {
+      md::write_parameters(stage, world, sink, tool::counted(names, shown, counts && !is_dry));
+      for (const std::string& slot : slots) {  // the weights are written: their place is free
+        if (!is_dry) hd::train::read_weights(stage, *from.saved, slot + "/");
+        md::write_parameters(stage, world, sink, [&](std::string_view parameter) {
+          const md::source_name at = published(parameter);
+          md::source_name to = in_torch(slot, at.name);
+          to.rows = at.rows;
+          return to;
+        });
+      }
+      if (!slots.empty() && world.rank() == 0)
+        hd::train::write_steps(sink, plan, in_torch, from.saved->manifest().step);
+    };
+    if (s.is_sharded()) {
+      const auto shards = hd::train::write_torch_shards(world, out->path(), plan, write, s.most_bytes);
+      say("wrote", shards.bytes);
+      if (world.rank() == 0) files = static_cast<std::size_t>(shards.files);
+    } else if (s.writes_files())
+      say("wrote", hd::train::write_together(world, out->path(), plan, [&](auto& sink) { write(sink, false); }));
     else
       say("wrote",
           hd::train::save_weights(
@@ -297,9 +307,8 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
   hd::train::write_model_file(out->path() / "config.json", beside.config);
   out->finish();
   shown.above([&] {
-    std::printf("wrote %zu files of %lld bytes of weights to '%s'\n",
-                s.writes_files() ? plan.files().size() : static_cast<std::size_t>(mesh.size()),
-                static_cast<long long>(plan.data_bytes()), s.to.c_str());
+    std::printf("wrote %zu files of %lld bytes of weights to '%s'\n", files, static_cast<long long>(plan.data_bytes()),
+                s.to.c_str());
   });
 }
 
@@ -364,9 +373,10 @@ int main(int argc, char** argv) {
       ->required();
   app.add_option("--to", s.to, "folder to write; not there yet, or empty")->required();
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
-  app.add_option("--format", s.format, "what is written")->one_of({"huggingface", "heddle", "torch"});
+  app.add_option("--format", s.format, "what is written")->one_of({"huggingface", "heddle", "torch", "torch-sharded"});
   app.add_option("--config", s.config, "folder with config.json, where --from has none");
-  app.add_flag("--with-moments", s.with_moments, "with --format torch: of a save, the optimizer's moments too");
+  app.add_flag("--with-moments", s.with_moments,
+               "with --format torch or torch-sharded: of a save, the optimizer's moments too");
   app.add_option("--max-file-bytes", s.most_bytes, "most bytes of weights in a safetensors file")->more_than(0);
   app.add_flag("--dry-run", s.dry_run, "print tensors, files and bytes of each rank, and write nothing");
   add_blocks(app, s.blocks);

@@ -82,6 +82,17 @@ std::string differences(const fs::path& model, const fs::path& other) {
   return found;
 }
 
+// Whether two tensors of F32 or BF16 have the same type, shape and elements.
+bool same_tensor(const io::torch_tensor& a, const io::torch_tensor& b) {
+  if (a.dtype() != b.dtype() || !std::ranges::equal(a.shape(), b.shape())) return false;
+  std::int64_t n = 1;
+  for (const std::int64_t e : a.shape()) n *= e;
+  std::vector<float> of_a(static_cast<std::size_t>(n)), of_b(of_a.size());
+  a.read(0, std::span<float>(of_a));
+  b.read(0, std::span<float>(of_b));
+  return of_a == of_b;
+}
+
 struct scratch {
   fs::path path = fs::temp_directory_path() / ("heddle-convert-" + std::to_string(::getpid()));
   scratch() {
@@ -190,6 +201,19 @@ TEST_CASE("a model goes to a folder of PyTorch and comes back byte by byte", "[e
     INFO(b.text);
     REQUIRE(b.status == 0);
     CHECK(differences(model, back).empty());
+    // Files of each rank with its boxes: of two copies each has a half, in several boxes; many small files.
+    for (const std::string arguments : {"--mesh dp=2,tp=2", "--mesh dp=3 --max-file-bytes 3000"}) {
+      CAPTURE(arguments);
+      const answer c = convert("--from " + model + " --to " + torch + "-s --format torch-sharded " + arguments);
+      INFO(c.text);
+      REQUIRE(c.status == 0);
+      CHECK(fs::exists(torch + "-s/model.safetensors") == false);
+      const io::torch_folder shards(torch + "-s");
+      CHECK(shards.names() == written.names());
+      for (const std::string& tensor : written.names())
+        CHECK(same_tensor(shards.tensor(tensor), written.tensor(tensor)));
+      fs::remove_all(torch + "-s");
+    }
   }
 }
 
@@ -239,6 +263,13 @@ TEST_CASE("the moments of a save go to a folder of PyTorch", "[examples][convert
   std::reverse(weight.begin(), weight.end());
   CHECK(weight == all("optim.state." + one + ".exp_avg_sq"));
   CHECK(all("optim.state." + one + ".step") == std::vector<float>{7});
+  const answer in_shards = convert("--from " + path("trained") + " --config " + path("weights") + " --to " +
+                                   path("shards") + " --mesh dp=2,tp=2 --format torch-sharded --with-moments");
+  INFO(in_shards.text);
+  REQUIRE(in_shards.status == 0);
+  const io::torch_folder shards(path("shards"));
+  CHECK(shards.names() == torch.names());
+  for (const std::string& name : torch.names()) CHECK(same_tensor(shards.tensor(name), torch.tensor(name)));
   const answer none = convert("--from " + path("weights") + " --to " + path("none") + " --format torch --with-moments");
   CHECK(none.status != 0);
   CHECK_THAT(none.text, Contains("has no moments of"));

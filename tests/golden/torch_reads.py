@@ -1,8 +1,10 @@
-"""Reads a folder that heddle wrote (train::write_torch, convert --format torch) with torch.distributed.checkpoint, as DTensors of several
-layouts over 1 to 4 gloo ranks, and compares every element with what the package safetensors reads.
+"""Reads a folder that heddle wrote (train::write_torch, convert --format torch or torch-sharded) with torch.distributed.checkpoint, as
+DTensors of several layouts over 1 to 4 gloo ranks, and compares every element with what the package safetensors reads: there, or in a
+second folder with the same tensors.
 
-    python3 torch_reads.py FOLDER      (PyTorch 2.15, safetensors)
+    python3 torch_reads.py FOLDER [FOLDER]     (PyTorch 2.15, safetensors)
 """
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.tensor import DeviceMesh, Replicate, Shard, distribute_tensor
 
@@ -34,11 +36,33 @@ def flat(state):
     return out
 
 
-def rank_main(rank, ranks, folder):
+def whole_tensors(folder):
+    """Every tensor, put together from its boxes where files say their offsets (DCP_SHARDING_INFO)."""
+    boxes = {}
+    for file in sorted(Path(folder).glob("*.safetensors")):
+        with safe_open(file, framework="pt") as f:
+            offsets = json.loads((f.metadata() or {}).get("DCP_SHARDING_INFO", "{}"))
+            for name in f.keys():
+                box = f.get_tensor(name)
+                boxes.setdefault(name, []).append((offsets[name]["saved_offsets"] if offsets else [0] * box.dim(), box))
+    whole = {}
+    for name, parts in boxes.items():
+        shape = [max(at[d] + box.shape[d] for at, box in parts) for d in range(parts[0][1].dim())]
+        whole[name] = torch.zeros(shape, dtype=parts[0][1].dtype)
+        seen = torch.zeros(shape, dtype=torch.int8)
+        for at, box in parts:
+            region = tuple(slice(a, a + n) for a, n in zip(at, box.shape))
+            whole[name][region] = box
+            seen[region] += 1
+        assert torch.all(seen == 1), f"{name}: elements are missing or written twice"
+    return whole
+
+
+def rank_main(rank, ranks, folder, other):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29519", RANK=str(rank), WORLD_SIZE=str(ranks))
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     mesh = DeviceMesh("cpu", torch.arange(ranks))
-    whole = {name: tensor for file in sorted(Path(folder).glob("*.safetensors")) for name, tensor in load_file(file).items()}
+    whole = whole_tensors(other)
     compared = 0
     for layout in ("shard 0", "shard 1", "replicated", "flattened"):
         state = {}
@@ -68,4 +92,4 @@ def rank_main(rank, ranks, folder):
 
 if __name__ == "__main__":
     for ranks in (1, 2, 3, 4):
-        mp.spawn(rank_main, args=(ranks, sys.argv[1]), nprocs=ranks)
+        mp.spawn(rank_main, args=(ranks, sys.argv[1], sys.argv[-1]), nprocs=ranks)

@@ -38,8 +38,8 @@ struct torch_names {
 };
 
 /// Writes the numbers of steps that a plan has for each parameter. Called on one rank.
-inline void write_steps(io::safetensors_part_writer& sink, const io::safetensors_plan& plan, const torch_names& names,
-                        std::int64_t step) {
+template <class Sink>
+void write_steps(Sink& sink, const io::safetensors_plan& plan, const torch_names& names, std::int64_t step) {
   if (names.steps.empty()) return;
   const std::string end = "." + names.steps;
   const auto value = static_cast<float>(step);
