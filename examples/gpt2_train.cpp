@@ -31,6 +31,7 @@
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/stop_on_signal.hpp>
+#include <heddle/train/store_saves.hpp>
 
 #include "gpt2_train/backend.hpp"
 #include "gpt2_train/memory.hpp"
@@ -38,6 +39,7 @@
 #include "gpt2_train/settings.hpp"
 #include "gpt2_train/ways.hpp"
 #include "gpt2_train/windows.hpp"
+#include "run_store.hpp"
 #include "tool.hpp"
 #include "training_saves.hpp"
 #include "transport.hpp"
@@ -50,6 +52,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <new>
 #include <optional>
 #include <span>
@@ -77,10 +80,11 @@ static text read_text(const settings& s) {
   int files = 0;
   std::vector<std::string> nesting;
   hd::io::corpus_options options;
-  if (!s.save.empty()) options.leave_out = {s.save};
+  const std::string folder = s.is_in_store() ? "" : s.save;
+  if (!folder.empty()) options.leave_out = {folder};
   for (const std::string& path : paths) {
     const hd::io::corpus part(path, options);
-    if (auto how = s.save.empty() ? "" : hd::io::describe_nesting(path, s.save); !how.empty())
+    if (auto how = folder.empty() ? "" : hd::io::describe_nesting(path, folder); !how.empty())
       nesting.push_back(std::move(how));
     bytes.insert(bytes.end(), part.tokens().begin(), part.tokens().end());
     bytes.push_back('\n');
@@ -168,13 +172,16 @@ static int train(const settings& s) {
   options.stop = &hd::train::stop_on_signal::flag();
   options.validate();
   hd::model::parse_recompute(s.recompute);
+  const std::unique_ptr<hd::io::store> store = tool::open_store(s.save);  // none: a folder
   const auto [corpus, files, nesting] = read_text(s);
   const hd::io::dataset data(corpus.tokens(), {.context = s.context, .batch = s.batch, .seed = s.seed});
   const hd::train::save_facts facts{
       .corpus = corpus.fingerprint(),
       .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(s.context),
       .most_batch = hd::train::options<hd::model::gpt2_config>::most_batch};
-  const std::int64_t saved = training_saves::steps_saved(s.save, s.resume, s.steps, !s.windows.empty());
+  const std::int64_t saved = store != nullptr
+                                 ? tool::steps_saved(*store, s.resume)
+                                 : training_saves::steps_saved(s.save, s.resume, s.steps, !s.windows.empty());
   const bool nothing_to_do = saved > 0 && saved >= s.steps;
   if (nothing_to_do)
     std::printf(
@@ -193,6 +200,7 @@ static int train(const settings& s) {
   hd::io::save_folder claimed;  // until the end
   if (!s.save.empty() && !nothing_to_do)
     hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
+      if (store != nullptr) return hd::train::claim_saves(world, *store);
       auto folder = hd::train::claim_saves(world, s.save);
       if (on::keeps(world.rank())) claimed = std::move(folder);
     });
@@ -228,13 +236,19 @@ static int train(const settings& s) {
     world.control().barrier();  // the others leave the cores alone
     hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});  // each rank has its own
     auto trainer = hd::train::make_trainer<strategy>(hd::model::gpt2<T>{}, world, options, when, recorder);
-    if (s.resume || !s.windows.empty()) training_saves::go_on(trainer, s.save, facts);
+    if (store != nullptr && s.resume)
+      training_saves::go_on(trainer, *store, facts);
+    else if (s.resume || !s.windows.empty())
+      training_saves::go_on(trainer, s.save, facts);
     std::optional<hd::train::background_saves<decltype(trainer)>> background;
-    if (s.save_in_background) background.emplace(trainer, s.save, facts);
+    if (store != nullptr)
+      background.emplace(trainer, *store, facts);
+    else if (s.save_in_background)
+      background.emplace(trainer, s.save, facts);
     double rate = 0;
     bool first = true;
     std::optional<hd::train::stop_on_signal> signals;  // one for all ranks of a process
-    double longest = 0;  // from one step's end to the next, with validations and saves
+    double longest = 0;                                // from one step's end to the next, with validations and saves
     if (on::keeps(world.rank())) signals.emplace(s.grace);
     world.control().barrier();
     std::int64_t last_end = hd::now_ns();
@@ -254,7 +268,11 @@ static int train(const settings& s) {
           if (signals && t.stopped()) signals->step_ended();
           if (background) training_saves::say_finished(*background, speaks);
           if (s.save.empty() || !training_saves::is_due(t, s.save_every)) return;
-          if (background) return (*background)(t);
+          if (background) {
+            (*background)(t);
+            if (!s.save_in_background) background->wait();
+            return;
+          }
           for (const std::string& left : hd::train::save(t, s.save, facts).left)
             std::printf("kept         %s\n", left.c_str());
         });

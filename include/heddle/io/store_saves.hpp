@@ -57,13 +57,7 @@ inline std::string object_name(const manifest& m, const std::string& file) {
   const auto attempt = m.facts.find(attempt_fact);
   return object_name_in(m.step, run_of(m), attempt == m.facts.end() ? file : attempt->second + "/" + file);
 }
-inline save_files files_in(const store& from, manifest m) {
-  save_files files(from.where(object_name(m, "")));
-  files.from = &from;
-  files.prefix = object_name(m, "");
-  files.about = std::move(m);
-  return files;
-}
+HEDDLE_INLINE save_files files_in(const store& from, manifest m);
 // What lies where a step has its manifest.
 struct stored_manifest {
   std::optional<manifest> is{};  // none: it is absent or damaged
@@ -71,30 +65,7 @@ struct stored_manifest {
   bool stays = false;            // a later program may read it
 };
 // Errors: those of the store.
-inline stored_manifest manifest_at(const store& from, std::int64_t step) {
-  const std::string name = manifest_object(step), where = "'" + from.where(name) + "'";
-  constexpr std::int64_t most = std::int64_t{1} << 26;
-  stored_manifest there;
-  const auto bytes = from.size(name);
-  if (!bytes || *bytes > most) {
-    there.stays = bytes.has_value();
-    there.fault = "heddle: " + where +
-                  (bytes ? " has " + std::to_string(*bytes) + " bytes, at most " + std::to_string(most) + " are read"
-                         : std::string(" is not there"));
-    return there;
-  }
-  there.text.resize(static_cast<std::size_t>(*bytes));
-  from.read(name, 0, std::as_writable_bytes(std::span<char>(there.text)));
-  try {
-    manifest m = parse_manifest(there.text, where);
-    if (m.step != step) throw io_error("heddle: " + where + " says step " + std::to_string(m.step));
-    there.is = std::move(m);
-  } catch (const io_error& e) {
-    there.fault = e.what();
-    there.stays = is_of_later_format(there.text);
-  }
-  return there;
-}
+HEDDLE_INLINE stored_manifest manifest_at(const store& from, std::int64_t step);
 inline manifest read_manifest(const store& from, std::int64_t step) {
   stored_manifest there = manifest_at(from, step);
   if (!there.is) throw io_error(there.fault);
@@ -124,17 +95,7 @@ inline stored_manifest refuse_other_run(const store& to, std::int64_t step, cons
   return there;
 }
 // Steps of which there is a manifest, the newest first.
-inline std::vector<std::int64_t> steps_in(const store& from) {
-  std::vector<std::int64_t> steps;
-  for (const std::string& name : from.list("step-")) {
-    const auto slash = name.find('/');
-    if (slash == name.npos || name.substr(slash + 1) != "manifest") continue;
-    if (const save_name s = parse_save_name(name.substr(0, slash)); s.step >= 0 && s.suffix.empty())
-      steps.push_back(s.step);
-  }
-  std::sort(steps.begin(), steps.end(), std::greater<>{});
-  return steps;
-}
+HEDDLE_INLINE std::vector<std::int64_t> steps_in(const store& from);
 
 }  // namespace detail
 
@@ -262,20 +223,8 @@ inline std::string fault_of_size(const store& from, const std::string& name, std
 /// The newest complete save in a store: with a manifest that can be read, and all its files with their sizes. Why
 /// newer ones were passed over goes to `skipped`; those from step `before` on are not looked at. Errors: those of the
 /// store: a save that it does not give now is not passed over.
-inline std::optional<manifest> latest(const store& from, std::vector<std::string>* skipped = nullptr,
-                                      std::int64_t before = (std::numeric_limits<std::int64_t>::max)()) {
-  for (const std::int64_t step : detail::steps_in(from)) {
-    if (step >= before) continue;
-    detail::stored_manifest there = detail::manifest_at(from, step);
-    if (there.is)
-      for (const detail::save_object& o : detail::objects_of(*there.is))
-        if (there.fault.empty())
-          there.fault = detail::fault_of_size(from, detail::object_name(*there.is, o.file), o.bytes);
-    if (there.fault.empty()) return there.is;
-    if (skipped != nullptr) skipped->push_back(there.fault);
-  }
-  return std::nullopt;
-}
+HEDDLE_INLINE std::optional<manifest> latest(const store& from, std::vector<std::string>* skipped = nullptr,
+                                             std::int64_t before = (std::numeric_limits<std::int64_t>::max)());
 
 namespace detail {
 // As `get_save_files`; returns what is wrong with the save, or nothing. Errors: those of the store and the disk.
@@ -339,3 +288,7 @@ inline std::filesystem::path finish_got_save(const std::filesystem::path& folder
 }
 
 }  // namespace heddle::inline v0::io
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/io/impl/store_saves.hpp>
+#endif
