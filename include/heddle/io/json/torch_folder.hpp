@@ -10,6 +10,7 @@
 #include <heddle/io/torch/metadata.hpp>
 #include <heddle/io/torch/stored_tensor.hpp>
 #include <heddle/io/torch/tensor.hpp>
+#include <heddle/tensor/tensor_source.hpp>  // read_sharded reads these folders
 
 #include <algorithm>
 #include <cstddef>
