@@ -267,6 +267,7 @@ def main():
         environment = dict(os.environ, AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET,
                            HEDDLE_TEST_S3_DIRECT=" ".join(f"http://127.0.0.1:{port}" for port in direct),
                            HEDDLE_TEST_S3=" ".join(f"http://127.0.0.1:{port}" for port in ends),
+                           HEDDLE_TEST_S3_MOTO=f"http://127.0.0.1:{ends[0]} http://127.0.0.1:{ends[len(direct)]}",
                            HEDDLE_TEST_S3_HOLDING=f"http://127.0.0.1:{holding(direct[-1])}",
                            HEDDLE_TEST_S3_AHEAD=f"http://127.0.0.1:{an_hour_ahead()}",
                            HEDDLE_TEST_S3_STRICT=f"http://127.0.0.1:{strict}")

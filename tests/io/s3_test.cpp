@@ -47,7 +47,8 @@ std::string store_noise(std::size_t count, unsigned seed) {
   return text;
 }
 
-void check_store(io::store& s, const scratch_folder& at) {
+// `at_once`: of those that put a new object at the same time one wins, and not only of those that come one by one.
+void check_store(io::store& s, const scratch_folder& at, bool at_once = true) {
   CHECK_FALSE(s.size("a/none"));
   CHECK_THROWS_AS(s.read_all("a/none"), hd::io_error);
   s.put("a/one", store_bytes("first"));
@@ -87,7 +88,8 @@ void check_store(io::store& s, const scratch_folder& at) {
   std::vector<std::thread> all;
   for (int i = 0; i < 4; ++i) all.emplace_back([&, i] { won += s.put_new("race", store_bytes(std::to_string(i))); });
   for (std::thread& t : all) t.join();
-  CHECK(won == 1);
+  CHECK(won >= 1);
+  if (at_once) CHECK(won == 1);
 }
 
 #if defined(HEDDLE_TEST_HAS_S3)
@@ -125,7 +127,9 @@ TEST_CASE("a bucket is a store", "[io][store][s3]") {
     CAPTURE(endpoint);
     const scratch_folder at("s3");
     io::s3_store s("s3://heddle/test-" + std::to_string(std::random_device{}()), s3_at(endpoint));
-    check_store(s, at);
+    // moto looks whether the object is there, and keeps it, in two steps.
+    const char* const two_steps = std::getenv("HEDDLE_TEST_S3_MOTO");
+    check_store(s, at, two_steps == nullptr || std::string(two_steps).find(endpoint) == std::string::npos);
     CHECK(s.size("a/one") == 14);
     s.put("elsewhere", {});
     // Another client changes what this one has open.
