@@ -1,4 +1,4 @@
-// heddle/tensor/quantized_weights.hpp: how the files of a model hold matrices in fewer bits than the model computes with.
+// heddle/tensor/quantized_weights.hpp: the forms in which files of a model hold matrices in fewer bits than it computes with.
 #pragma once
 
 #include <cstdint>

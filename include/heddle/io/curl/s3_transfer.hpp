@@ -1,5 +1,4 @@
-// heddle/io/curl/s3_transfer.hpp: what requests to a bucket are made of: bodies, answers, connections, and how long they
-// take.
+// heddle/io/curl/s3_transfer.hpp: bodies, answers and connections of requests to a bucket, and the times of its reads.
 #pragma once
 
 #if !__has_include(<curl/curl.h>)

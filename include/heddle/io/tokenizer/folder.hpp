@@ -159,7 +159,8 @@ inline tokenizer sentencepiece_folder(const std::filesystem::path& folder) {
                                flag("lstrip"), flag("rstrip"), false, flag("special")});
     }
   }
-  for (const auto& [content, id] : read_json_object(folder / "added_tokens.json").items()) {
+  const json more = read_json_object(folder / "added_tokens.json");
+  for (const auto& [content, id] : more.items()) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() > 0x7fffffe)
       refuse("and added_tokens.json with '" + content.substr(0, 60) + "', which has no id");
     const auto same = [&](const added_token& t) { return t.content == content; };
