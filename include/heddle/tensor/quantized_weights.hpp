@@ -1,4 +1,4 @@
-// heddle/tensor/quantized_weights.hpp: the forms in which files of a model hold matrices in fewer bits than it computes with.
+// heddle/tensor/quantized_weights.hpp: the forms of matrices that files of a model hold in fewer bits than it computes with.
 #pragma once
 
 #include <cstdint>
