@@ -485,6 +485,32 @@ TEST_CASE("what cannot be converted is said with file and tensor", "[examples][c
   CHECK_THAT(none.text, Contains("has no config.json"));
 }
 
+TEST_CASE("generate continues some blocks as the folder of them, and a draft of some blocks changes no token",
+          "[examples][convert][blocks]") {
+  if (!fs::exists(fs::path(HEDDLE_EXAMPLES_DIR) / "generate")) {
+    WARN("generate was not built: nothing is tested here");
+    return;
+  }
+  const scratch folder;
+  const std::string model = (models / "llama3").string(), to = (folder.path / "to").string();
+  REQUIRE(convert("--from " + model + " --to " + to + " --blocks 0,2").status == 0);
+  const auto made = [](const std::string& arguments) {
+    const answer a = run("generate --tokens 1,2,3,4 --max-tokens 12 --temperature 0 --model " + arguments);
+    CAPTURE(a.text);
+    CHECK(a.status == 0);
+    REQUIRE(a.text.find("prompt 0: ") != std::string::npos);
+    return a.text.substr(a.text.find("prompt 0: "));
+  };
+  const std::string whole = made(model), two = made(to);
+  CHECK(whole != two);
+  CHECK(made(model + " --blocks 0,2") == two);
+  CHECK(made(model + " --blocks 0,2 --mesh tp=2") == two);
+  for (const std::string mesh : {"tp=2", "pp=2"})
+    CHECK(made(model + " --mesh " + mesh + " --speculate draft --draft " + model + " --draft-blocks 0-1") == whole);
+  CHECK_THAT(run("generate --tokens 1 --model " + model + " --draft-blocks 0").text,
+             Contains("--draft-blocks 0 are blocks of a draft: give --speculate draft --draft FOLDER, too"));
+}
+
 TEST_CASE("a save of gpt2_train becomes a model that the other programs continue", "[examples][convert]") {
   const fs::path programs = HEDDLE_EXAMPLES_DIR;
   if (!fs::exists(programs / "generate") || !fs::exists(programs / "evaluate")) {
