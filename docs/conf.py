@@ -70,6 +70,8 @@ root_doc = ROOT
 source_suffix = {".md": "markdown"}
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**"]
 myst_heading_anchors = 4
+myst_ref_domains = ["std"]  # the others would parse each link as a name of C++, and of others
+smartquotes = False
 highlight_language = "text"
 pygments_style, pygments_dark_style = "friendly", "monokai"
 html_show_search_summary = html_copy_source = html_show_sourcelink = False  # a summary would fetch pages, which file:// refuses

@@ -94,13 +94,13 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     if constexpr (whole_tensors) tensors_ = tensors_type(Rule::name, table);
     if constexpr (rounds_weights || rounds_moments)
       for (const auto& p : table) add_runs(p);
-    const std::int64_t owned = owned_elements();
+    const std::int64_t kept = owned_elements();
     if constexpr (keeps_masters)
-      masters_ = buffer<master_type, Space>(queue, owned, "the master weights of the optimizer");
+      masters_ = buffer<master_type, Space>(queue, kept, "the master weights of the optimizer");
     if constexpr (!whole_tensors)
-      for (auto& m : moments_) m = buffer<moment_type, Space>(queue, owned, "the moments of the optimizer");
+      for (auto& m : moments_) m = buffer<moment_type, Space>(queue, kept, "the moments of the optimizer");
 
-    const std::int64_t block = elements_of_block(owned);
+    const std::int64_t block = elements_of_block(kept);
     constexpr const char* blocks = "blocks of the optimizer";
     if constexpr (copies_masters) master_room_ = buffer<arithmetic, Space>(queue, block, blocks);
     if constexpr (copies_moments) moment_room_ = buffer<arithmetic, Space>(queue, moments * block, blocks);
@@ -257,7 +257,8 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     change(weights, [&](auto written) {
       const auto slot = [&](int k) { return k < moments && !whole_tensors ? moment(k) : moment_row{}; };
       const const_sum_row kept = base::kept_of_gradients(gradients);
-      update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, kept, slot(0), slot(1), gradient_scale});
+      update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, kept, slot(0), slot(1),
+                                                                            gradient_scale});
     });
   }
   /// `work(row)` writes the masters, or the weights where these are none; weights are then rounded to the nearest.
@@ -329,12 +330,12 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   void allocate_copies() {
     if (weights_before_.size() != 0) return;
     constexpr const char* copies = "copies of weights and moments";
-    const std::int64_t owned = owned_elements();
-    weights_before_ = buffer<weight_type, Space>(*queue_, owned, copies);
+    const std::int64_t kept = owned_elements();
+    weights_before_ = buffer<weight_type, Space>(*queue_, kept, copies);
     std::int64_t of_moments = 0;
     for (const auto& m : moments_) of_moments += static_cast<std::int64_t>(m.size());
     moments_before_ = buffer<moment_type, Space>(*queue_, of_moments, copies);
-    if constexpr (keeps_masters) masters_before_ = buffer<master_type, Space>(*queue_, owned, copies);
+    if constexpr (keeps_masters) masters_before_ = buffer<master_type, Space>(*queue_, kept, copies);
   }
   /// Copies the owned weights, masters and moments, for `restore`.
   void remember(const_row weights) {
@@ -398,11 +399,11 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     else
       return base::balanced_shares(elements, ranks);
   }
-  std::int64_t elements_of_block(std::int64_t owned) const noexcept {
+  std::int64_t elements_of_block(std::int64_t kept) const noexcept {
     if constexpr (whole_tensors)
       return tensors_.largest(begin_, end_);
     else
-      return (std::min)(owned, most_in_a_block);
+      return (std::min)(kept, most_in_a_block);
   }
   template <class From, class To>
   void convert(const From& x, const To& y) const {
@@ -591,10 +592,12 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
       const auto out = part_of(all_of(gradients_sent_), 0, all);
       const auto in = part_of(all_of(gradients_sent_), all, all + ranks * mine);
       sum_row sum{};
-      detail::for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
-        convert(part_of(flat, begin, end), part_of(out, in_window, in_window + end - begin));
-        if (r == rank_) sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
-      });
+      detail::for_each_share(
+          shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
+            convert(part_of(flat, begin, end), part_of(out, in_window, in_window + end - begin));
+            if (r == rank_)
+              sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
+          });
       const std::vector<std::int64_t> received(counts.size(), mine);
       heddle::v0::all_to_all_v(*queue_, group, as_const(out), std::span<const std::int64_t>(counts), in,
                                std::span<const std::int64_t>(received));
