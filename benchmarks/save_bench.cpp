@@ -68,7 +68,7 @@ void saves(const fs::path& folder, int rounds, int layers, int ranks) {
       return seconds;
     };
     const bool speaks = world.rank() == 0;
-    std::vector<double> held, copied, waited, written, there;
+    std::vector<double> held, snapshot, copied, waited, written, there;
     {
       hd::train::background_saves background(trainer, folder / "background", {});
       std::int64_t step = 0;
@@ -89,6 +89,7 @@ void saves(const fs::path& folder, int rounds, int layers, int ranks) {
         copied.push_back(timed([&] { std::memcpy(to.data(), from.data(), bytes); }));
         next();
         held.push_back(timed([&] { background(trainer); }));
+        snapshot.push_back(1e-9 * static_cast<double>(background.stats().last_copy_ns));
         there.push_back(timed([&] { background.wait(); }));
         // What a disk takes in at once may depend on what it has had: each comes first in turn.
         for (const bool plainly : {round % 2 == 0, round % 2 != 0}) {
@@ -111,6 +112,7 @@ void saves(const fs::path& folder, int rounds, int layers, int ranks) {
         std::printf("ranks, bytes of one                         %8d %14zu\n", ranks, bytes);
         line("one copy of a rank's bytes", copied, "\n", 0);
         line("step held by a save in the background", held, "%.2f x the copy\n", median(held) / median(copied));
+        line("  of it the copy, on rank 0", snapshot, "\n", 0);
         line("write and fsync of the same bytes", written, "\n", 0);
         line("save that is waited for", waited, "%.2f x write and fsync\n", median(waited) / median(written));
         line("save in the background there after", there, "\n", 0);
