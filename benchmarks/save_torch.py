@@ -61,6 +61,7 @@ def run(rank, folder, rounds, layers, port):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
     mesh = init_device_mesh("cpu", (RANKS,))
+    saving = dist.new_group(backend="gloo")  # async_save's thread communicates: on one group its calls would cross ours
     full = {f"{kind}.{name}": torch.randn(shape) for kind in ("weight", "exp_avg", "exp_avg_sq") for name, shape in shapes(layers)}
     shards = {name: distribute_tensor(x, mesh, [Shard(0)]) for name, x in full.items()}
     mine = sum(x.numel() for x in full.values()) * 4 // RANKS
@@ -78,7 +79,7 @@ def run(rank, folder, rounds, layers, port):
             stager = DefaultStager(blocking) if keep else None
             for round_number in range(rounds + 1):
                 at = os.path.join(folder, "async")
-                held, future = timed(lambda: dcp.async_save(state, checkpoint_id=at, async_stager=stager))
+                held, future = timed(lambda: dcp.async_save(state, checkpoint_id=at, async_stager=stager, process_group=saving))
                 there, _ = timed(lambda: getattr(future, "upload_completion", future).result())
                 if round_number > 0 or not keep:  # what is kept is allocated at the first one
                     note(f"{kind}: held by async_save{stager_name}", held)
@@ -90,7 +91,7 @@ def run(rank, folder, rounds, layers, port):
                 stager.close()
         for _ in range(rounds):
             at = os.path.join(folder, "waited")
-            note(f"{kind}: save that is waited for", timed(lambda: dcp.save(state, checkpoint_id=at))[0])
+            note(f"{kind}: save that is waited for", timed(lambda: dcp.save(state, checkpoint_id=at, process_group=saving))[0])
             note("one copy of a rank's bytes", timed(lambda: copy.copy_(source))[0])
             plain = os.path.join(folder, f"plain-{rank}")
             note("write and fsync of the same bytes", timed(lambda: write_and_flush(plain, source))[0])
