@@ -84,7 +84,7 @@ class reductions_under_way<HeldStages, Data, true> {
 /// Where the stages' memory is not the host's, reductions over `data` go in the order of the backend's queue, and what travels
 /// along the pipeline goes through the host's memory; or in that order, too, where the communicator can (`sends_in_order_of`): the head's
 /// share then travels at the end of the step, when both ranks are through their lists, so that neither keeps the other from what it still computes.
-/// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work)` runs `work`.
+/// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work, group...)` runs `work`.
 template <class HeldStages, communicator Pipeline, class Data, class Backend, class Reductions = reduce_in_turn>
 class gradient_sums {
  public:
@@ -218,15 +218,20 @@ class gradient_sums {
       const std::int64_t from = (std::clamp)(begin - at, std::int64_t{0}, size);
       const std::int64_t to = (std::clamp)(end - at, std::int64_t{0}, size);
       if (group.size() > 1 && from < to)
-        observe("reduce gradients",
-                heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)), [&] {
-                  if constexpr (Reductions::beside) {
-                    static_assert(detail::sums_as_kept<std::remove_reference_t<decltype(optimizer)>>());
-                    optimizer.start_reduce(group, mine, from, to, started.template get<decltype(bucket)::value>());
-                  } else {
-                    optimizer.reduce(group, mine, from, to);
-                  }
-                });
+        observe(
+            "reduce gradients",
+            heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)),
+            [&] {
+              if constexpr (Reductions::beside) {
+                static_assert(detail::sums_as_kept<std::remove_reference_t<decltype(optimizer)>>());
+                auto& under_way = started.template get<decltype(bucket)::value>();
+                optimizer.start_reduce(group, mine, from, to, under_way);
+                return &under_way;  // a result: what is started is not complete
+              } else {
+                optimizer.reduce(group, mine, from, to);
+              }
+            },
+            group);
       else
         detail::keep_gradients(h.optimizer, stage, optimizer, from, to);
     });

@@ -219,7 +219,9 @@ struct run_state {
     const step_sums mine = my_sums();
     std::array<double, 4> sums{mine.loss, mine.targets, mine.squares, mine.stops};
     const std::span<double> used(sums.data(), options.stop == nullptr ? 3 : 4);
-    collective("all_reduce of loss and norm", used.size_bytes(), [&] { world.control().all_reduce(used, plus{}); });
+    collective(
+        "all_reduce of loss and norm", used.size_bytes(), [&] { world.control().all_reduce(used, plus{}); },
+        world.control());
     at.stopped = at.stopped || sums[3] > 0;
     const step_result result = result_of({sums[0], sums[1], sums[2]}, targets_of_a_step());
     refuse_no_targets(result, at.step);
@@ -249,12 +251,16 @@ struct run_state {
   }
 
   auto observing() noexcept {
-    return [this](const char* name, std::size_t bytes, auto&& work) { this->collective(name, bytes, work); };
+    return [this](const char* name, std::size_t bytes, auto&& work, auto&... group) {
+      this->collective(name, bytes, work, group...);
+    };
   }
-  template <class Work>
-  void collective(const char* name, std::size_t bytes, Work&& work) {
+  // `group`: the one whose members enter a call here; none where they wait for calls that they have entered before.
+  template <class Work, class... Group>
+  void collective(const char* name, std::size_t bytes, Work&& work, Group&... group) {
     event e = describe(activity::collective, name);
     e.bytes = static_cast<std::int64_t>(bytes);
+    if constexpr (observer_type::enabled) ((e.flow = flow_of(group)), ...);
     observed(watched.observer(), e, std::forward<Work>(work));
   }
   event describe(activity kind, const char* name) const noexcept {
