@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/model/any_layers.hpp>
 #include <heddle/model/families.hpp>
 #include <heddle/model/family_stage.hpp>
 #include <heddle/model/with_model.hpp>
@@ -99,12 +100,12 @@ std::unique_ptr<any_weights<T>> compiled_weights(const any_config& config, const
 template <class T>
 std::unique_ptr<any_stage<T>> compiled_stage(const any_config& config, families_world& world, families_backend& backend,
                                              stage_layers part, int slots, std::int64_t max_samples, int deferred,
-                                             any_stage<T>* lender) {
+                                             any_stage<T>* lender, const typename any_layers<T>::settings& saving) {
   using result = std::unique_ptr<any_stage<T>>;
   return with_compiled_model<T, result>(
       config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> result {
         return family_stage<Model, families_world, families_backend>::make(
-            config, c, world, backend, part, slots, max_samples, deferred, lender);
+            config, c, world, backend, part, slots, max_samples, deferred, lender, saving);
       });
 }
 

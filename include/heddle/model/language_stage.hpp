@@ -366,7 +366,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     };
     for (int l = 0; l <= part_.count; ++l)
       for (int slot = 0; slot < slots(); ++slot) {
-        if (l < part_.count && layers_memory::moves) continue;
+        if (l < part_.count && moves_now(saved_layers_)) continue;
         if (l == part_.count && !is_last()) continue;
         if (!bad(l == part_.count ? memory_.end_saved(slot) : start_of(saved_layers_.need(slot, l)))) continue;
         const int index = part_.first + l;  // what enters a block left the one before it

@@ -112,7 +112,8 @@ struct run_state {
         // Messages of its own: whatever the caller sends along this axis cannot meet the pipeline's.
         pipeline(of_run.template along_if<pipeline_axis>().split(0, of_run.template along_if<pipeline_axis>().rank())),
         plan(
-            lower_for<Strategy>(when != nullptr ? *when : make_schedule<schedule_type>(options), of_run.mesh())),
+            lower_for<Strategy>(when != nullptr ? *when : make_schedule<schedule_type>(options), of_run.mesh(),
+                                reloads_with<typename Strategy::activations>(options))),
         parts(when != nullptr ? stage_parts(*when, table())
                               : stage_parts(make_schedule<schedule_type>(options), table())),
         microbatches(checked_microbatches(options, table().microbatches())),

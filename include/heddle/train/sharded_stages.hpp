@@ -93,11 +93,11 @@ constexpr void require_unshard_of_all(schedule::table_view table) {
 }
 
 // Lowers a schedule for a strategy to what executors run (`schedule::plan` or `static_plan`): with RELOAD where activations come
-// back, with UNSHARD and RESHARD where weights are shares.
+// back (of a policy that is told at run time: if `reloads_now`), with UNSHARD and RESHARD where weights are shares.
 template <class Strategy, class When, class Mesh>
-constexpr auto lower_for(const When& when, const Mesh& mesh) {
+constexpr auto lower_for(const When& when, const Mesh& mesh, bool reloads_now = true) {
   auto plan = detail::lower_for_activations<typename Strategy::activations>(
-      when, detail::pipeline_mesh<typename Strategy::pipeline>(mesh));
+      when, detail::pipeline_mesh<typename Strategy::pipeline>(mesh), reloads_now);
   if constexpr (Strategy::zero::stage < 3) {
     return plan;
   } else {
