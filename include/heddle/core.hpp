@@ -3,10 +3,12 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/cores.hpp>
+#include <heddle/core/determinism.hpp>
 #include <heddle/core/device_runtime.hpp>
 #include <heddle/core/durations.hpp>
 #include <heddle/core/dyadic.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/exact_sum.hpp>
 #include <heddle/core/file_descriptor.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/core/fixed_string.hpp>

@@ -8,6 +8,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/captured_step.hpp>
 #include <heddle/train/captured_steps.hpp>
+#include <heddle/train/determined.hpp>
 #include <heddle/train/eager_step.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_parts.hpp>
@@ -19,6 +20,7 @@
 #include <heddle/train/lent_memory.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/memory_forecast.hpp>
+#include <heddle/train/mesh_to_mesh.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>

@@ -10,18 +10,19 @@
 // errors). Nothing of the program changes. Behind references nothing is known, which is allowed wherever the second state is "unknown".
 // Not for what members are initialised with by a call, as requests are: clang 19 takes the result for a temporary that ends there.
 #if defined(__clang__)
-#define HEDDLE_CONSUMABLE __attribute__((consumable(unconsumed)))
-#define HEDDLE_CALLABLE_WHEN(...) __attribute__((callable_when(__VA_ARGS__)))
-#define HEDDLE_SETS_STATE(state) __attribute__((set_typestate(state)))
-#define HEDDLE_RETURNS_STATE(state) __attribute__((return_typestate(state)))
-#define HEDDLE_TESTS_STATE(state) __attribute__((test_typestate(state)))
+/// An attribute of clang.
+#define HEDDLE_STATE(...) __attribute__((__VA_ARGS__))
 #else
-#define HEDDLE_CONSUMABLE
-#define HEDDLE_CALLABLE_WHEN(...)
-#define HEDDLE_SETS_STATE(state)
-#define HEDDLE_RETURNS_STATE(state)
-#define HEDDLE_TESTS_STATE(state)
+#define HEDDLE_STATE(...)
 #endif
+/// Of a class whose objects must be used up: they begin unconsumed.
+#define HEDDLE_CONSUMABLE HEDDLE_STATE(consumable(unconsumed))
+/// Of a member that is called in these states only.
+#define HEDDLE_CALLABLE_WHEN(...) HEDDLE_STATE(callable_when(__VA_ARGS__))
+/// Of a member behind which the object is in this state.
+#define HEDDLE_SETS_STATE(state) HEDDLE_STATE(set_typestate(state))
+/// Of a constructor or function whose result is in this state.
+#define HEDDLE_RETURNS_STATE(state) HEDDLE_STATE(return_typestate(state))
 
 namespace heddle::inline v0::detail {
 
