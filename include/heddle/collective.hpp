@@ -32,7 +32,6 @@
 #include <heddle/collective/collectives.hpp>
 #include <heddle/collective/decision.hpp>
 #include <heddle/collective/decision_text.hpp>
-#include <heddle/collective/determined.hpp>
 #include <heddle/collective/dyadic_fold.hpp>
 #include <heddle/collective/dyadic_plan.hpp>
 #include <heddle/collective/execute_rounds.hpp>

@@ -8,7 +8,6 @@
 #include <heddle/core/durations.hpp>
 #include <heddle/core/dyadic.hpp>
 #include <heddle/core/error.hpp>
-#include <heddle/core/exact_sum.hpp>
 #include <heddle/core/file_descriptor.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/core/fixed_string.hpp>

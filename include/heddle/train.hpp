@@ -20,7 +20,6 @@
 #include <heddle/train/lent_memory.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/memory_forecast.hpp>
-#include <heddle/train/mesh_to_mesh.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>

@@ -31,7 +31,7 @@ bool is_sum(const hd::buffer<int>& b, int ranks, std::size_t size) {
 }  // namespace
 
 TEST_CASE("a started collective owns its buffer and gives it back", "[comm][started]") {
-  for (const int ranks : {1, 2, 3}) {
+  for (const int ranks : transport_test::rank_counts({1, 2, 3})) {
     std::vector<int> right(static_cast<std::size_t>(ranks), 0);
     transport_test::launch(in_flight_ranks{ranks}, [&](auto& world) {
       auto& all = world.all();
@@ -65,7 +65,7 @@ TEST_CASE("a started collective owns its buffer and gives it back", "[comm][star
   }
 }
 
-TEST_CASE("work that throws meanwhile ends what was started", "[comm][started]") {
+TEST_CASE("work that throws meanwhile ends what was started", "[comm][started][threads]") {
   CHECK_THROWS_AS(transport_test::launch(in_flight_ranks{2},
                                          [&](auto& world) {
                                            hd::meanwhile(

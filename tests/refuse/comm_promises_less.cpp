@@ -7,6 +7,7 @@
 namespace hd = heddle;
 struct unordered : hd::threads_communicator {
   using hd::threads_communicator::threads_communicator;
+  unordered split(int color, int key);
   static constexpr auto promises = hd::determinism::level::not_guaranteed;
 };
 void sum(unordered& all, std::vector<float>& x) { hd::all_reduce(all, x, hd::plus{}, hd::determinism::run_to_run{}); }

