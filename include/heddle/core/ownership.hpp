@@ -17,6 +17,8 @@
 #endif
 /// Of a class whose objects must be used up: they begin unconsumed.
 #define HEDDLE_CONSUMABLE HEDDLE_STATE(consumable(unconsumed))
+/// Of a class whose objects may be given away: behind references, and returned by functions, they are in an unknown state.
+#define HEDDLE_CAN_BE_GIVEN_AWAY HEDDLE_STATE(consumable(unknown))
 /// Of a member that is called in these states only.
 #define HEDDLE_CALLABLE_WHEN(...) HEDDLE_STATE(callable_when(__VA_ARGS__))
 /// Of a member behind which the object is in this state.

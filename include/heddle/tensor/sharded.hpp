@@ -62,7 +62,7 @@ struct lending {
 /// Errors: `layout_error` if the rank is not in the mesh or the given local part has another size; a compile error if
 /// the layout splits a dimension that the tensor does not have.
 template <class T, std::size_t Rank, layout_like Layout, memory_space Space = host_memory>
-class HEDDLE_CONSUMABLE sharded {
+class HEDDLE_CAN_BE_GIVEN_AWAY sharded {
  public:
   using value_type = T;
   using space = Space;
