@@ -18,7 +18,7 @@ SECTIONS = {
     "I come from": ["docs/from/*"],
     "Who, where, how, when": [*_tutorial("mesh layout comm schedule"), "docs/schedules",
                               *_tutorial("own_schedules own_schedule_training own_split describe choosing testing core tensor redco loss_expressions monoids")],
-    "Ranks and machines": _tutorial("mpi_program mpi nccl launch_order cores actors place photonic"),
+    "Ranks and machines": _tutorial("mpi_program mpi nccl launch_order cores actors flow place photonic"),
     "Kernels and devices": _tutorial("compute compute_precision attention_kernels backends kokkos kokkos_backend cuda cuda_backend cuda_products "
                                      "cuda_attention cuda_experts cuda_ranks cuda_training memory device_memory"),
     "Models": _tutorial("model own_layer own_model own_stage sharding experts families hugging_face safetensors tokenizers chat_templates adapters"),

@@ -72,13 +72,11 @@ class HEDDLE_CAN_BE_GIVEN_AWAY sharded {
   /// A part of zeros.
   template <std::int64_t... E>
     requires(sizeof...(E) == Rank && std::same_as<Space, host_memory>)
-  HEDDLE_RETURNS_STATE(unconsumed)
   sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank)
       : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank), local_(layout.local_size(whole, rank)) {}
   /// A part of zeros in the space of the queue.
   template <std::int64_t... E>
     requires(sizeof...(E) == Rank)
-  HEDDLE_RETURNS_STATE(unconsumed)
   sharded(typename Space::queue& queue, const Layout& layout, const heddle::v0::shape<E...>& whole, int rank)
       : layout_(layout),
         whole_(make_shape(whole.extents())),
@@ -87,7 +85,6 @@ class HEDDLE_CAN_BE_GIVEN_AWAY sharded {
   /// A part that is already there. Shapes: as many elements as the layout gives the rank, row-major.
   template <std::int64_t... E>
     requires(sizeof...(E) == Rank)
-  HEDDLE_RETURNS_STATE(unconsumed)
   sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, buffer<T, Space> local)
       : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank), local_(std::move(local)) {
     const std::int64_t wanted = layout.local_size(whole, rank);
@@ -97,7 +94,6 @@ class HEDDLE_CAN_BE_GIVEN_AWAY sharded {
   /// that is moved to. `release` then gives a copy on the host, and refuses elsewhere.
   template <std::int64_t... E>
     requires(sizeof...(E) == Rank)
-  HEDDLE_RETURNS_STATE(unconsumed)
   sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, row_view<T, Space> lent)
       : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank) {
     const std::int64_t wanted = layout.local_size(whole, rank);
@@ -110,10 +106,9 @@ class HEDDLE_CAN_BE_GIVEN_AWAY sharded {
     }
     is_lent_ = true;
   }
-  HEDDLE_RETURNS_STATE(unconsumed)
   sharded(sharded&&) noexcept = default;
   /// The memory that was there goes, or back to whom it belongs.
-  HEDDLE_SETS_STATE(unconsumed)
+  HEDDLE_SETS_STATE(unknown)
   sharded& operator=(sharded&& other) noexcept {
     if (this == &other) return *this;
     take_back();
@@ -140,26 +135,26 @@ class HEDDLE_CAN_BE_GIVEN_AWAY sharded {
   /// Where the part begins in the whole; a compile error where parts are not intervals (see `layout().part`).
   std::array<std::int64_t, Rank> local_offset() const { return layout_.local_offset(whole_, rank_); }
   /// Errors: `layout_error` if the memory was released.
-  HEDDLE_CALLABLE_WHEN("unconsumed", "unknown")
+  HEDDLE_CALLABLE_WHEN("unknown")
   view<T, dynamic_shape<Rank>, Space> local() {
     const dynamic_shape<Rank> s = local_shape();
     require_all(s);
     return {memory().address(), s};
   }
-  HEDDLE_CALLABLE_WHEN("unconsumed", "unknown")
+  HEDDLE_CALLABLE_WHEN("unknown")
   view<const T, dynamic_shape<Rank>, Space> local() const {
     const dynamic_shape<Rank> s = local_shape();
     require_all(s);
     return {memory().address(), s};
   }
   /// All that the rank holds, padding too, in a row.
-  HEDDLE_CALLABLE_WHEN("unconsumed", "unknown")
+  HEDDLE_CALLABLE_WHEN("unknown")
   vector_view<T, Space> memory() noexcept {
     if constexpr (!std::same_as<Space, host_memory>)
       if (is_lent_) return {borrowed_.at, detail::row_shape(static_cast<std::int64_t>(borrowed_.size))};
     return local_.view();
   }
-  HEDDLE_CALLABLE_WHEN("unconsumed", "unknown")
+  HEDDLE_CALLABLE_WHEN("unknown")
   vector_view<const T, Space> memory() const noexcept {
     if constexpr (!std::same_as<Space, host_memory>)
       if (is_lent_) return {borrowed_.at, detail::row_shape(static_cast<std::int64_t>(borrowed_.size))};
@@ -167,13 +162,13 @@ class HEDDLE_CAN_BE_GIVEN_AWAY sharded {
   }
   /// Compilers print the line of what was not to be called, with the sentence on it.
   // clang-format off
-  HEDDLE_CALLABLE_WHEN("unconsumed", "unknown")
+  HEDDLE_CALLABLE_WHEN("unknown")
   std::span<T> elements() noexcept  // heddle: host code may not touch the elements of this memory: call kernels of the backend, or copy_to<host_memory>(queue, x)
     requires host_accessible_space<Space>
   {
     return memory().elements();
   }
-  HEDDLE_CALLABLE_WHEN("unconsumed", "unknown")
+  HEDDLE_CALLABLE_WHEN("unknown")
   std::span<const T> elements() const noexcept  // heddle: host code may not touch the elements of this memory, see above
     requires host_accessible_space<Space>
   {
