@@ -136,8 +136,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   const config_type& config() const noexcept { return config_; }
   stage_layers layers() const noexcept { return part_; }
   bool is_first() const noexcept { return part_.has_embedding(); }
-  bool is_last() const noexcept { return part_.has_head(); }
-  /// In whose order it works.
+  bool is_last() const noexcept { return part_.has_head(); }  // and in whose order it works:
   typename space::queue& queue() const noexcept { return compute::queue_of(*backend_); }
   int slots() const noexcept { return slots_.size(); }
   std::int64_t max_samples() const noexcept { return max_samples_; }
@@ -185,6 +184,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   }
   /// The gradient of the token embedding where the head is tied and an end is here, else empty; in `gradients()` unless borrowed.
   sum_row tied_gradient() noexcept { return held_.tied_gradient(); }
+  sum_row table_gradient() noexcept { return held_.table_gradient(); }  ///< the embedding's share with `layers().tied_apart`
   /// Whether the head uses the token embedding of another stage of this rank.
   bool borrows_embedding() const noexcept { return held_.borrows(); }
   /// The model's initial weights, the same on every mesh: what the description says, from counted random numbers.

@@ -100,6 +100,13 @@ class rank_shares {
     });
     return squares;
   }
+  /// f(row) for those elements of the gradients.
+  template <class F>
+  void each_counted_gradient(const_sum_row gradients, F&& f) const {
+    each_counted([&](std::int64_t begin, std::int64_t end) {
+      f(part_of(gradients, begin - gradients_begin(), end - gradients_begin()));
+    });
+  }
   /// The same, added to a number in the backend's memory (`compute::reduction_facet`).
   template <class Backend>
   void add_counted_squares(Backend& backend, const_sum_row gradients, compute::number_in<Space> squares) const {

@@ -15,6 +15,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/train/determined.hpp>
 #include <heddle/train/kept_casts.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/optimizers/by_default.hpp>
@@ -223,21 +224,20 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   }
 
   /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum.
-  /// Of elements [begin, end), by default all: all parts of a step together give the bits of the whole.
-  template <class Communicator>
+  /// Of elements [begin, end), by default all: all parts of a step together give the bits of the whole. `Sums` has the calls.
+  template <class Sums = detail::sums_of_transport, class Communicator>
   void reduce(Communicator& group, sum_row gradients, std::int64_t begin = 0, std::int64_t end = base::to_the_end) {
     end = (std::min)(end, static_cast<std::int64_t>(gradients.size()));
     if (group.size() == 1 || begin >= end) return;
     const sum_row part = part_of(gradients, begin, end);
     const std::vector<std::int64_t> shares = base::shares_within(begin, end);
-    if constexpr (sends_gradients) {
+    if constexpr (sends_gradients)
       reduce_rounded(group, part, begin, shares);
-    } else if constexpr (Zero::stage == 0) {
-      heddle::v0::all_reduce(*queue_, group, part, plus{});
-    } else {
-      heddle::v0::reduce_scatter_v(*queue_, group, as_const(part), base::share_within(gradients, begin, end),
-                                   std::span<const std::int64_t>(shares), plus{});
-    }
+    else if constexpr (Zero::stage == 0)
+      Sums::all_reduce(*queue_, group, part);
+    else
+      Sums::reduce_scatter_v(*queue_, group, as_const(part), base::share_within(gradients, begin, end),
+                             std::span<const std::int64_t>(shares));
   }
 
   /// One step of the rule on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
