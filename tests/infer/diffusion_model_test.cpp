@@ -135,6 +135,9 @@ void check_masked_folder(const std::string& name, std::vector<int> ranks_of_mesh
 TEST_CASE("LLaDA's answers are those of the published loops over transformers' Llama", "[infer][golden]") {
   check_masked_folder<md::llada<double>, md::llada_names>("llada", {1, 2, 4});
 }
+TEST_CASE("LLaDA's answers are the same where ranks share the rows of a step", "[infer][golden]") {
+  check_masked_folder<md::llada<double, md::megatron_sequence<>>, md::llada_names>("llada", {2, 3, 4});
+}
 TEST_CASE("Dream's answers are those of the published loops over transformers' Qwen 2", "[infer][golden]") {
   check_masked_folder<md::dream<double>, md::same_names>("dream", {1, 2});
 }
