@@ -120,7 +120,7 @@ TEST_CASE("experts are drawn by layer and rank, darker the more of their activat
   p.rank_of_expert = {0, 0, 1, 1, 1, 1, 0, 0};  // of each layer
   const std::string svg = plan::experts_svg(p, counts, "experts");
   CHECK(svg_test::well_formed(svg));
-  for (const char* words : {">rank 0<", ">rank 1<", ">layer 0<", ">layer 1<", ">90 % of activations are local"})
+  for (const char* words : {">rank 0<", ">rank 1<", ">layer 0<", ">layer 1<", ">90.0 % of activations are local"})
     CHECK(svg_test::count(svg, words) == 1);  // 9 of 10
   CHECK(svg_test::count(svg, "opacity=\"0.75\"") == 1);
   CHECK(svg_test::count(svg, "opacity=\"1\"") == 2);  // experts 2 and 3; the others have no activations

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,8 +30,9 @@ inline gantt_chart served_chart(std::span<const served_span> spans, std::vector<
                                {.name = "both", .fill = "#4ccbe0", .ink = "#052a30", .letters = "B"},
                                {.name = "change of degree", .fill = "#ffb224", .ink = "#000000", .letters = "C"}}};
   std::vector<served_span> sorted(spans.begin(), spans.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const served_span& a, const served_span& b) { return a.begin < b.begin; });
+  std::sort(sorted.begin(), sorted.end(), [](const served_span& a, const served_span& b) {
+    return std::tuple(a.begin, a.end, a.first_rank) < std::tuple(b.begin, b.end, b.first_rank);
+  });
   std::vector<std::size_t> last(chart.rows.size());  // box of each rank, counted from 1
   for (const served_span& s : sorted) {
     if (s.first_rank < 0 || s.ranks < 1 || s.first_rank + s.ranks > static_cast<int>(chart.rows.size()))
