@@ -56,6 +56,7 @@ struct elastic_part {
 struct elastic_seen {
   std::map<std::pair<inf::request_id, std::int64_t>, std::pair<std::int32_t, double>> tokens{};
   std::int64_t sent = 0, expected = 0, runs = 0, peak = 0, copied = 0, given_back = 0, longest_gap = 0, used = 0;
+  std::int64_t left = -1;  // bytes of weights that no `bring_weights` had brought when instances split
 };
 
 std::vector<inf::request> elastic_requests(int rank) {
@@ -73,10 +74,11 @@ std::vector<inf::request> elastic_requests(int rank) {
   return all;
 }
 
-// Three requests on each of four ranks; after so many steps each, instances have these degrees.
+// Three requests on each of four ranks; after so many steps each, instances have these degrees. `bring`: so many bytes of weights come after each step.
 elastic_seen elastic_run(const std::vector<elastic_part>& parts,
                          inf::elastic_weights how = inf::elastic_weights::shared,
-                         const md::llama_config& config = elastic_config, const inf::engine_options& options = {}) {
+                         const md::llama_config& config = elastic_config, const inf::engine_options& options = {},
+                         std::int64_t bring = 0) {
   elastic_seen seen;
   std::mutex lock;
   hd::launch<hd::threads>(elastic_mesh{4}, [&](elastic_world& world) {
@@ -103,7 +105,10 @@ elastic_seen elastic_run(const std::vector<elastic_part>& parts,
         all.follow();
         continue;
       }
-      for (int i = 0; i < p.steps; ++i) step();
+      for (int i = 0; i < p.steps; ++i) {
+        step();
+        if (bring > 0) mine.left = all.bring_weights(bring);
+      }
       if (all.degree() == 1 && p.degree == 4 && world.rank() < (options.max_running + 2) / 3)
         mine.expected += all.counts().cache.used * elastic_block_rows * bytes_of_token * 3 / 4;
       all.transform(p.degree);
@@ -125,6 +130,7 @@ elastic_seen elastic_run(const std::vector<elastic_part>& parts,
     seen.given_back = (std::max)(seen.given_back, mine.given_back);
     seen.copied = all.copied_bytes();
     seen.longest_gap = (std::max)(seen.longest_gap, mine.longest_gap);
+    seen.left = (std::max)(seen.left, mine.left);
     seen.used += mine.used;
   });
   return seen;
@@ -293,8 +299,30 @@ TEST_CASE("weights of other ranks are given back while instances are merged, and
     const std::int64_t others = 2 * 3 * 2048 * 16 * 8 / 4 * 3, page = 4096;  // layers, matrices, elements, bytes
     REQUIRE(released.given_back >= others - 2 * 3 * 2 * page);
     REQUIRE(released.copied == 0);
-    REQUIRE(released.peak <= 2 * 16 * elastic_block_rows * 4 * 4 * 8 + 2048 * 16 * 8 / 2);
+    REQUIRE(released.peak <= 2 * 16 * elastic_block_rows * 4 * 4 * 8);
   }
+}
+
+TEST_CASE("weights that were given back come in pieces between steps, before instances split or merge again",
+          "[infer][elastic]") {
+  md::llama_config wide = elastic_config;
+  wide.ffn = 512;
+  const elastic_seen stayed = elastic_run({}, inf::elastic_weights::shared, wide);
+  std::int64_t all = 0;
+  for (const std::int64_t piece : {std::int64_t{8}, std::int64_t{10007}, std::int64_t{1} << 40})
+    for (const int m : {0, 1, 4}) {
+      INFO("pieces of " << piece << " bytes, split after " << m << " steps");
+      const elastic_seen moved =
+          elastic_run({{2, 4}, {m, 1}}, inf::elastic_weights::released, wide, inf::engine_options{}, piece);
+      same_answers(moved, stayed);
+      REQUIRE(moved.given_back > 0);
+      if (m == 0) continue;
+      if (all == 0) all = moved.left + piece * m;
+      REQUIRE(all > 2 * 3 * 512 * 16 * 8);
+      REQUIRE(moved.left == (std::max)(std::int64_t{0}, all - piece / 8 * 8 * m));
+    }
+  same_answers(elastic_run({{1, 2}, {1, 4}, {1, 2}, {1, 1}, {1, 4}}, inf::elastic_weights::released, wide, {}, 30000),
+               stayed);
 }
 
 TEST_CASE("blocks of merged instances come back with every byte", "[infer][elastic]") {
@@ -583,6 +611,8 @@ TEST_CASE("what elastic instances cannot do is said", "[infer][elastic]") {
                 all.step();
               }),
       "follows at degree 4; the first rank of its instance has the engine");
+  has(message(elastic_config, elastic_cache, 4, [](elastic_world&, elastic_three& all) { all.bring_weights(7); }),
+      "weights come in pieces of at least one element of 8 bytes, got 7");
   has(message(elastic_config, elastic_cache, 4,
               [](elastic_world&, elastic_three& all) {
                 all.submit({.prompt = {1}, .mask = [](std::span<const std::int32_t>, std::span<double>) {}});
