@@ -486,6 +486,7 @@ TEST_CASE("keys and values that lie by head give the bits of those that lie by t
     for (const std::int64_t block_rows : {1, 3, 4, 16}) {
       INFO(ranks << " ranks, blocks of " << block_rows);
       std::vector<std::map<std::pair<inf::request_id, std::int64_t>, std::pair<std::int32_t, double>>> seen(2);
+      std::array<std::vector<std::vector<double>>, 2> tensors;  // of the cache of rank 0, by order
       hd::launch<hd::threads>(elastic_mesh{ranks}, [&](elastic_world& world) {
         for (const auto order : {inf::cache_order::by_token, inf::cache_order::by_head}) {
           hd::compute::host<> kernels{1};
@@ -503,11 +504,28 @@ TEST_CASE("keys and values that lie by head give the bits of those that lie by t
           while (!engine.idle())
             for (const inf::event& e : engine.step())
               if (e.token) seen[order == inf::cache_order::by_head][{e.id, e.index}] = {*e.token, *e.log_probability};
+          runner.stage().visit_cache([&](int, int, const auto& view) {
+            tensors[order == inf::cache_order::by_head].emplace_back(view.address(),
+                                                                     view.address() + view.extent(0) * view.extent(1));
+          });
           runner.finish();
         }
       });
       REQUIRE(seen[0].size() == 4 * 3 * 6);
       REQUIRE(seen[0] == seen[1]);
+      // A head of a block, by tensor: its rows follow one another by head, and are `block_rows` runs by token.
+      const std::int64_t heads = 4 / ranks, size = 4, rows = 160 / block_rows * block_rows;
+      REQUIRE(tensors[0].size() == 2 * 2);
+      bool same = true;
+      for (std::size_t t = 0; t < tensors[0].size(); ++t)
+        for (std::int64_t row = 0; row < rows; ++row)
+          for (std::int64_t head = 0; head < heads; ++head) {
+            const std::int64_t block = row / block_rows, inside = row % block_rows;
+            const auto by_token = tensors[0][t].begin() + (row * heads + head) * size;
+            const auto by_head = tensors[1][t].begin() + ((block * heads + head) * block_rows + inside) * size;
+            same = same && std::equal(by_token, by_token + size, by_head);
+          }
+      REQUIRE(same);
     }
 }
 
