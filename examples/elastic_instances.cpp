@@ -1,6 +1,7 @@
 // Four instances of a model merge into one of four ranks, which takes a prompt that no rank has room for, and split again: answers stay.
 // run:
 // mpi: 4
+// virtual: 8
 // prints: a prompt of 300 tokens: no rank has room; four ranks together answer 10 tokens
 // prints: 8 other requests run on, 1104 KiB of keys and values sent, 0 bytes of weights copied
 // prints: 320 tokens beside those of instances that stayed: the same
