@@ -642,6 +642,26 @@ TEST_CASE("what elastic instances cannot do is said", "[infer][elastic]") {
                 all.transform(4);
               }),
       "rank 3 gave up");
+  // The others are in the middle of their weights.
+  std::string ended;
+  try {
+    hd::launch<hd::threads>(elastic_mesh{4}, [&](elastic_world& world) {
+      hd::compute::host<> kernels{1};
+      elastic_three all(elastic_config, world, kernels, elastic_cache, 20, inf::elastic_weights::released);
+      all.stage().initialize(7);
+      all.weights_written();
+      all.transform(4);
+      if (world.rank() == 2) throw std::runtime_error("rank 2 gave up");
+      if (all.leads())
+        while (all.bring_weights(100) > 0) {
+        }
+      else
+        all.follow();
+    });
+  } catch (const std::exception& e) {
+    ended = e.what();
+  }
+  has(ended, "rank 2 gave up");
   // Of Llama as it is published, the last matrices are cut inside of rows: a copy does.
   using published = inf::elastic<md::llama<double>, elastic_world, hd::compute::host<>, 1, 4>;
   std::string refused;
