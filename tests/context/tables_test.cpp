@@ -260,6 +260,19 @@ TEST_CASE("bytes are the published constants", "[context]") {
   }
 }
 
+TEST_CASE("a window sends the keys and values of its tokens but one", "[context]") {
+  // SpikingBrain-7B: 4 heads of keys and of values, 128 elements of 2 bytes each. attention_test counts what runs send.
+  constexpr hd::context_shape hybrid{28, 4, 128, 128, 2, 4};
+  constexpr std::int64_t window = 4096, of_token = 2 * 4 * 128 * 2;
+  static_assert(window * of_token == 8'388'608);  // published: 8.39 MB
+  for (const int n : {2, 8}) {
+    const hd::context_cut cut = one_document("contiguous", n, n * 8192, masks::window<>{window}.slices(n * 8192));
+    const hd::context_table table = table_of("gather", cut, context_pass::forward);
+    for (int r = 0; r < n; ++r)
+      CHECK(bytes_sent(table, hybrid, r).total() == (r + 1 < n ? (window - 1) * of_token : 0));
+  }
+}
+
 TEST_CASE("documents send in proportion to their ranks, and nothing on one", "[context]") {
   std::vector<hd::context_document> documents;
   std::int64_t expected = 0;
