@@ -96,6 +96,7 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
                             "qwen2_yarn",
                             "qwen3_dynamic",
                             "olmo2",
+                            "gemma2",
                             "gemma3",
                             "deepseek",
                             "deepseek_dense",

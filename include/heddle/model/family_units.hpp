@@ -39,6 +39,8 @@
 #define HEDDLE_MODELS_phi3(M, KIND, T) M(KIND, model::tied_by_config<model::phi3<T>>)
 /// Models of OLMo-2.
 #define HEDDLE_MODELS_olmo2(M, KIND, T) M(KIND, model::tied_by_config<model::olmo2<T>>)
+/// Models of Gemma-2.
+#define HEDDLE_MODELS_gemma2(M, KIND, T) M(KIND, model::tied_by_config<model::gemma2<T>>)
 /// Models of Gemma-3.
 #define HEDDLE_MODELS_gemma3(M, KIND, T) M(KIND, model::tied_by_config<model::gemma3<T>>)
 /// Models of DeepSeek-V2 and V3.
