@@ -80,6 +80,7 @@ struct copied_model {
 
 TEST_CASE("losses and logits of transformers' models on every mesh", "[examples][evaluate]") {
   for (const char* model : {"gpt2",
+                            "gpt2_untied",
                             "llama3",
                             "llama_tied",
                             "qwen2",

@@ -43,8 +43,8 @@ using golden_mesh = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp
 using golden_world = hd::world<hd::threads, golden_mesh>;
 using golden_backend = hd::compute::host<HEDDLE_GEMM>;
 
-constexpr const char* golden_families[] = {"qwen3_moe",  "smollm3", "granite", "phi3",
-                                           "llama_yarn", "olmo2",   "gemma3",  "gemma2"};
+constexpr const char* golden_families[] = {"qwen3_moe", "smollm3", "granite", "phi3",       "llama_yarn",
+                                           "olmo2",     "gemma3",  "gemma2",  "gpt2_untied"};
 
 golden_file family_golden(const std::string& family) {
   return golden_file(HEDDLE_SOURCE_DIR "/tests/golden/" + family + "_golden.bin");
@@ -190,7 +190,7 @@ TEST_CASE("families without their types: two steps on any mesh are those of tran
 TEST_CASE("families without their types generate greedily what transformers do", "[infer][families][golden][ranks]") {
   for (const std::string name :
        {"qwen3_moe", "qwen3_moe_plain", "smollm3", "granite", "granite_tied", "phi3", "phi3_window", "llama_yarn",
-        "qwen2_yarn", "qwen3_dynamic", "olmo2", "gemma3", "gemma2"}) {
+        "qwen2_yarn", "qwen3_dynamic", "olmo2", "gemma3", "gemma2", "gpt2_untied"}) {
     const std::string folder = HEDDLE_SOURCE_DIR "/tests/golden/models/" + name;
     const md::any_config config(md::from_config(hd::io::read_json(folder + "/config.json")));
     const auto expected = hd::io::read_json(folder + "/expected.json");

@@ -60,6 +60,10 @@ md::llama_config llama_of(const json& config) {
 struct found_family {
   std::string name;
   template <class T>
+  std::string operator()(std::type_identity<md::untied_gpt2<T>>, const md::gpt2_config&) const {
+    return "untied gpt2";
+  }
+  template <class T>
   std::string operator()(std::type_identity<md::gpt2<T>>, const md::gpt2_config&) const {
     return "gpt2";
   }
@@ -150,6 +154,10 @@ TEST_CASE("configurations that transformers wrote", "[model][hugging_face]") {
   CHECK(std::get<md::gpt2_config>(gpt2.config) ==
         md::gpt2_config{.layers = 3, .heads = 4, .width = 20, .context = 17, .vocabulary = 53});
   CHECK(md::with_model<float>(gpt2, found_family{}) == "gpt2");
+  const auto untied = md::from_config(config_of("gpt2_untied"));
+  CHECK_FALSE(untied.tied);
+  CHECK(md::with_model<float>(untied, found_family{}) == "untied gpt2");
+  CHECK(md::hugging_face_names{"transformer."}("lm_head.weight").name == "lm_head.weight");
 
   const auto llama3 = md::from_config(config_of("llama3"));
   CHECK(llama3.family() == "llama");
@@ -899,7 +907,7 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
       {with(gpt2, "scale_attn_weights", false), "key 'scale_attn_weights': expected true, got false"},
       {with(gpt2, "scale_attn_by_inverse_layer_idx", true), "expected false, got true"},
       {with(gpt2, "add_cross_attention", true), "key 'add_cross_attention': expected false, got true"},
-      {with(gpt2, "tie_word_embeddings", false), "key 'tie_word_embeddings': expected true, got false"},
+      {with(gpt2, "tie_word_embeddings", 0), "key 'tie_word_embeddings': expected true or false, got 0"},
       {with(gpt2, "architectures", {"GPT2ForSequenceClassification"}),
        R"(key 'architectures': expected ["GPT2LMHeadModel"], got ["GPT2ForSequenceClassification"])"},
       {with(gpt2, "alibi", true), "unknown key 'alibi', which is true and may change"},

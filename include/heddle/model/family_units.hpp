@@ -16,7 +16,7 @@
 
 // M(KIND, model) for each of the models of a family with elements of type T.
 /// Models of GPT-2.
-#define HEDDLE_MODELS_gpt2(M, KIND, T) M(KIND, model::gpt2<T>)
+#define HEDDLE_MODELS_gpt2(M, KIND, T) M(KIND, model::tied_by_config<model::untied_gpt2<T>>)
 /// Models of Llama.
 #define HEDDLE_MODELS_llama(M, KIND, T) M(KIND, model::tied_by_config<model::llama<T>>)
 /// Models of Qwen2.

@@ -35,7 +35,7 @@ namespace detail {
 template <class T, class How, class F>
 decltype(auto) with_types_of(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<gpt2_config>(&m.config))
-    return f(std::type_identity<model::gpt2<T, How>>{}, *config);
+    return f(std::type_identity<model::untied_gpt2<T, How>>{}, std::type_identity<model::gpt2<T, How>>{}, *config);
   if (const auto* const config = std::get_if<qwen2_config>(&m.config))
     return f(std::type_identity<model::qwen2<T, How>>{}, std::type_identity<model::tied_qwen2<T, How>>{}, *config);
   if (const auto* const config = std::get_if<qwen3_config>(&m.config))

@@ -48,7 +48,6 @@ inline gpt2_config gpt2_of(config_object& c) {
   c.only("scale_attn_by_inverse_layer_idx", false);
   c.only("add_cross_attention", false);
   c.only("n_special", 0);  // more tokens, of the first GPT
-  c.only("tie_word_embeddings", true);
   return out;
 }
 
@@ -530,7 +529,7 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   c.only("is_causal", true);  // else a token attends to those behind it, too
   if (family == "gpt2") {
     out.config = detail::gpt2_of(c);
-    out.tied = true;
+    out.tied = c.flag("tie_word_embeddings", true);
   } else {
     out.tied = c.flag("tie_word_embeddings", family == "smollm3" || family == "gemma3_text" || family == "gemma2");
     if (family == "llama") {
