@@ -254,7 +254,10 @@ struct definition {
                   std::int64_t first, S scale, S cap) const {
     const v before = logits;
     (*this)(ops::cross_entropy_backward{}, logits, m, sum, targets, first, scale);
-    each([&](auto, auto, auto at) { logits[at] = logits[at] * (S(1) - before[at] / cap * (before[at] / cap)); });
+    each([&](auto, auto, auto at) {
+      const S part = before[at] / cap;
+      logits[at] = logits[at] * (S(1) - part * part);
+    });
   }
   void operator()(ops::add_to_softmax, const v& logits, const ids& targets, std::int64_t first, v& m, v& sum,
                   v& picked) const {

@@ -147,7 +147,7 @@ struct capped_cross_entropy_backward : row_operation {
   static constexpr const char* name = "capped_cross_entropy_backward";
   static constexpr const char* arguments[] = {"logits", "m", "sum", "targets", "first_id", "scale", "cap"};
   using takes = signature<inout<rows, columns>, in_sums<rows>, in_sums<rows>, in_ids<rows>, index, number, number>;
-  static constexpr std::int64_t flops(const dims& n) { return 6 * n.product(); }
+  static constexpr std::int64_t flops(const dims& n) { return 7 * n.product(); }
 };
 /// The forward pass of logits that come in chunks of columns, each read once: makes m the larger of itself and the
 /// row's largest logit, scales sum by exp(m before - m) and adds the sum of exp(logit - m); picked becomes the logit of
