@@ -17,7 +17,7 @@
 
 // M(KIND, model) for each of the models of a family with elements of type T.
 /// Models of GPT-2.
-#define HEDDLE_MODELS_gpt2(M, KIND, T) M(KIND, model::gpt2<T>)
+#define HEDDLE_MODELS_gpt2(M, KIND, T) M(KIND, model::tied_by_config<model::untied_gpt2<T>>)
 /// Models of Llama.
 #define HEDDLE_MODELS_llama(M, KIND, T) M(KIND, model::tied_by_config<model::llama<T>>)
 /// Models of Qwen2.
@@ -40,6 +40,8 @@
 #define HEDDLE_MODELS_phi3(M, KIND, T) M(KIND, model::tied_by_config<model::phi3<T>>)
 /// Models of OLMo-2.
 #define HEDDLE_MODELS_olmo2(M, KIND, T) M(KIND, model::tied_by_config<model::olmo2<T>>)
+/// Models of Gemma-2.
+#define HEDDLE_MODELS_gemma2(M, KIND, T) M(KIND, model::tied_by_config<model::gemma2<T>>)
 /// Models of Gemma-3.
 #define HEDDLE_MODELS_gemma3(M, KIND, T) M(KIND, model::tied_by_config<model::gemma3<T>>)
 /// Models of DeepSeek-V2 and V3.
