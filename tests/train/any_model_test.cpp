@@ -33,7 +33,7 @@ using hd::dp, hd::pp, hd::tp;
 
 namespace {
 
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<hd::ep>, hd::axis<tp>>;
 using backend = hd::compute::host<HEDDLE_GEMM>;
 using tokens = train_test::random_tokens<7, 61, 3>;
 

@@ -53,6 +53,25 @@ struct any_config {
     with([](const auto& c) { c.validate(); });
   }
 };
+/// Refuses `ranks` along ep for a model without experts, and for one whose experts they do not divide.
+/// Errors: `config_error` with the family, or with both numbers.
+inline void require_expert_ranks(const any_config& c, int ranks) {
+  if (ranks == 1) return;
+  const int experts = std::visit(
+      []<class Config>(const Config& of) {
+        if constexpr (requires { of.experts; })
+          return static_cast<int>(of.experts);
+        else
+          return 0;
+      },
+      c.of.config);
+  const std::string axis = "heddle: ep=" + std::to_string(ranks);
+  if (experts == 0)
+    throw config_error(axis + " splits experts, and a " + std::string(c.of.family()) + " has none: take tp or dp");
+  if (experts % ranks != 0)
+    throw config_error(axis + " does not divide the " + std::to_string(experts) + " experts of this " +
+                       std::string(c.of.family()));
+}
 /// In words, as of the family's configuration.
 inline std::string to_string(const any_config& c) {
   return c.with([](const auto& of) { return to_string(of); });

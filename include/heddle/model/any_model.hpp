@@ -26,6 +26,19 @@
 
 namespace heddle::inline v0::model {
 
+namespace detail {
+// Bit i: whether axis i has more than one rank. Over others nothing is summed, whatever a layout says.
+template <class... Axes>
+constexpr unsigned axes_of_several_ranks(const mesh<Axes...>& m) noexcept {
+  unsigned bits = 0, bit = 1;
+  for (const int extent : m.extents()) {
+    bits |= extent > 1 ? bit : 0;
+    bit <<= 1;
+  }
+  return bits;
+}
+}  // namespace detail
+
 /// An `any_stage` with the types of a trainer's ranks, the same for all families: gradients are summed over the axes that split samples, or over all
 /// (those of norms that split heads share, and of some matrices of adapters). Where a family has none of the latter, their bucket is empty.
 /// Errors: as of `make_stage`; `config_error` for parameters whose gradients are summed over other axes.
@@ -45,8 +58,9 @@ class trained_any_stage {
   // As those of a `language_stage`.
   using flat_weights =
       typename detail::flat_layout<mesh_type, detail::summed_axes_of<layouts>, typename mesh_type::tags>::type;
-  using buckets = type_list<flat_weights,
-                            typename detail::flat_layout<mesh_type, typename mesh_type::tags, typename mesh_type::tags>::type>;
+  using buckets =
+      type_list<flat_weights,
+                typename detail::flat_layout<mesh_type, typename mesh_type::tags, typename mesh_type::tags>::type>;
   using axes = typename detail::sharding_rules<megatron<>>::axes;
   using samples = typename detail::samples_layout_of<mesh_type, megatron<>>::type;
   using loss = propagate<"b->", typename layouts::template edge<dims<>, dims<dim::vocabulary>>>;
@@ -57,7 +71,9 @@ class trained_any_stage {
                              lender == nullptr ? nullptr : lender->stage_.get())) {
     static constexpr auto axes = detail::summed_axes_of_buckets(buckets{});
     const auto of_stage = stage_->axes_of_buckets();
-    if (of_stage.size() > axes.size() || !std::equal(of_stage.begin(), of_stage.end(), axes.begin()))
+    const unsigned several = detail::axes_of_several_ranks(make_stage_mesh<mesh_type>(world.mesh()));
+    if (of_stage.size() > axes.size() || !std::equal(of_stage.begin(), of_stage.end(), axes.begin(),
+                                                     [&](unsigned a, unsigned b) { return ((a ^ b) & several) == 0; }))
       throw config_error(
           "heddle: gradients of this model are summed over other axes than those that split samples, or all: give the "
           "trainer the model's own type in place of model::any_model");
@@ -115,9 +131,7 @@ class trained_any_stage {
   void release(int slot) { stage_->release(slot); }
   double loss_sum(int slot) const { return stage_->loss_sum(slot); }
   double forward_only(const batch_type& b, const_row in, row out) { return stage_->forward_only(b, in, out); }
-  void last_logits(const batch_type& b, const_row in, row out, row logits) {
-    stage_->last_logits(b, in, out, logits);
-  }
+  void last_logits(const batch_type& b, const_row in, row out, row logits) { stage_->last_logits(b, in, out, logits); }
 
  private:
   std::unique_ptr<any> stage_;
