@@ -180,7 +180,7 @@ int run(settings s) {
   tool::require_model(s.model);
   if (!s.plan.empty()) {
     s.chosen = hd::train::read_strategy_file(s.plan);
-    hd::train::require_compiled(s.chosen, {.axes = {"dp", "pp", "ep", "tp"}, .zero = {1}, .recomputes = false},
+    hd::train::require_compiled(s.chosen, {.zero = {1}, .axes = {"dp", "pp", "ep", "tp"}, .recomputes = false},
                                 "'" + s.plan + "'");
     s.mesh = s.chosen.mesh;
   }

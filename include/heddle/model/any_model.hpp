@@ -61,7 +61,7 @@ class trained_any_stage {
   using buckets =
       type_list<flat_weights,
                 typename detail::flat_layout<mesh_type, typename mesh_type::tags, typename mesh_type::tags>::type>;
-  using axes = typename detail::sharding_rules<megatron<>>::axes;
+  using axes = typename detail::sharding_rules<megatron_folded<>>::axes;
   using samples = typename detail::samples_layout_of<mesh_type, megatron<>>::type;
   using loss = propagate<"b->", typename layouts::template edge<dims<>, dims<dim::vocabulary>>>;
 
