@@ -116,7 +116,8 @@ inline quantized_weights read_compressed(config_object& c) {
   }
   pass_keys(c, {"global_compression_ratio", "ignore", "quantization_status", "version"});
   const std::string format =
-      c.text("format", "dense", {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mxfp4-pack-quantized"});
+      c.text("format", "dense",
+             {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mxfp4-pack-quantized"});
   const nlohmann::json* const groups = c.find("config_groups");
   if (groups == nullptr || !groups->is_object() || groups->size() != 1)
     c.fail("config_groups", "one group of matrices that are quantised alike");
