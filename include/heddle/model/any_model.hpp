@@ -41,7 +41,7 @@ constexpr unsigned axes_of_several_ranks(const mesh<Axes...>& m) noexcept {
 
 /// An `any_stage` with the types of a trainer's ranks, the same for all families: gradients are summed over the axes that split samples, or over all
 /// (those of norms that split heads share, and of some matrices of adapters). Where a family has none of the latter, their bucket is empty.
-/// Errors: as of `make_stage`; `config_error` for parameters whose gradients are summed over other axes.
+/// Errors: as of `make_stage` and `require_experts`; `config_error` for parameters whose gradients are summed over other axes.
 template <class T, class World, class Backend>
 class trained_any_stage {
   using mesh_type = stage_mesh<std::remove_cvref_t<decltype(std::declval<World&>().mesh())>, pp, megatron<>>;
@@ -69,6 +69,7 @@ class trained_any_stage {
                     std::int64_t max_samples, int deferred = 1, trained_any_stage* lender = nullptr)
       : stage_(make_stage<T>(config, world, backend, part, slots, max_samples, deferred,
                              lender == nullptr ? nullptr : lender->stage_.get())) {
+    require_experts(config, world.mesh().template extent_or_one<ep>());
     static constexpr auto axes = detail::summed_axes_of_buckets(buckets{});
     const auto of_stage = stage_->axes_of_buckets();
     const unsigned several = detail::axes_of_several_ranks(make_stage_mesh<mesh_type>(world.mesh()));
