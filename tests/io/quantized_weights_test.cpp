@@ -271,7 +271,7 @@ TEST_CASE("matrices of MXFP4 read as numbers of E2M1 times powers of two", "[io]
   }
   write("wide", 2);
   CHECK_THROWS_WITH(io::safetensors_folder(folder / "wide", how).tensor("x.weight"),
-                    Catch::Contains("needs the shape [2, 3], it is [3, 2]"));
+                    Catch::Contains("needs the shape [2,3], it is [3,2]"));
   exponents[4] = 255;
   write("none", 3);
   std::vector<float> all(192);
