@@ -785,6 +785,8 @@ TEST_CASE("how files have matrices in fewer bits, by method, and what is not rea
       read(compressed("float-quantized", {{"type", "float"}, {"strategy", "block"}, {"block_structure", {128, 64}}})) ==
       hd::scale_blocks{128, 64});
   CHECK(read(compressed("naive-quantized", {{"strategy", "group"}, {"group_size", 16}})) == hd::scale_blocks{1, 16});
+  const json mx = {{"num_bits", 4}, {"type", "float"}, {"strategy", "group"}, {"group_size", 32}, {"symmetric", true}};
+  CHECK(read(compressed("mxfp4-pack-quantized", mx)) == hd::quantized_weights(form::mxfp4, 4, 32));
   json two = compressed("pack-quantized", in_4);
   two["config_groups"]["group_1"] = two["config_groups"]["group_0"];
   for (const auto& [quantization, says] : std::vector<std::pair<json, const char*>>{
@@ -797,6 +799,7 @@ TEST_CASE("how files have matrices in fewer bits, by method, and what is not rea
            {compressed("marlin-24", in_4), "key 'format': expected \"pack-quantized\" or \"int-quantized\" or"},
            {two, "key 'config_groups': expected one group of matrices that are quantised alike"},
            {compressed("pack-quantized", with(in_4, "num_bits", 2)), "weights, key 'num_bits': expected 4 or 8, got 2"},
+           {compressed("mxfp4-pack-quantized", with(mx, "group_size", 16)), "key 'group_size': expected 32, got 16"},
            {compressed("int-quantized", with(in_8, "symmetric", false)), "key 'symmetric': expected true, where"},
            {compressed("int-quantized", with(in_8, "type", "float")), "key 'type': expected \"int\", got \"float\""}}) {
     CAPTURE(says);

@@ -37,7 +37,7 @@ using hd::dp, hd::pp, hd::tp;
 
 namespace {
 
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<hd::ep>, hd::axis<tp>>;
 using backend = hd::compute::host<HEDDLE_GEMM>;
 using tokens = train_test::random_tokens<7, 61, 3>;
 
@@ -165,6 +165,23 @@ TEST_CASE("a head that is tied at run time has the bits, and the saves, of one t
 TEST_CASE("a trainer of any model lends weights and gradients", "[train][any_model][zero][ranks]") {
   const outcome kept = train<md::any_model<float>>(any(gpt2), "dp=3,pp=2", "1f1b", 2);
   CHECK((train<md::any_model<float>, hd::zero<3>>(any(gpt2), "dp=3,pp=2", "1f1b", 2) == kept));
+}
+
+TEST_CASE("experts on meshes with ep are trained by shards of zero<3>, and with adapters, as by whole weights",
+          "[train][any_model][zero][lora][experts][ranks]") {
+  const md::qwen3_moe_config mixture{md::mixtral_config(shape, 6, 2), true};
+  for (const int rank : {0, 3})
+    for (const char* mesh : {"ep=2", "dp=2,ep=3", "ep=2,tp=2"}) {
+      CAPTURE(rank, mesh);
+      const auto config = any(mixture, rank, 6);
+      const outcome kept = train<md::any_model<float>>(config, mesh, "1f1b", 2);
+      CHECK((train<md::any_model<float>, hd::zero<3>>(config, mesh, "1f1b", 2) == kept));
+      const outcome alone = train<md::any_model<float>>(config, "", "1f1b", 2);
+      for (std::size_t i = 0; i < alone.losses.size(); ++i)
+        CHECK(kept.losses[i] == Approx(alone.losses[i]).epsilon(1e-5));
+    }
+  CHECK_THROWS_WITH(train<md::any_model<float>>(any(shape), "ep=2", "1f1b", 1),
+                    Catch::Contains("ep=2 splits experts, and a llama has none"));
 }
 
 TEST_CASE("relatives of Llama are trained by shards of zero<3>, and with adapters, as by whole weights",

@@ -31,11 +31,22 @@ namespace heddle::inline v0::model {
 namespace detail {
 template <bool Ok, class Activations>
 inline constexpr bool any_model_keeps_by = Ok;
+
+// Bit i: whether axis i has more than one rank. Over others nothing is summed, whatever a layout says.
+template <class... Axes>
+constexpr unsigned axes_of_several_ranks(const mesh<Axes...>& m) noexcept {
+  unsigned bits = 0, bit = 1;
+  for (const int extent : m.extents()) {
+    bits |= extent > 1 ? bit : 0;
+    bit <<= 1;
+  }
+  return bits;
+}
 }  // namespace detail
 
 /// An `any_stage` with the types of a trainer's ranks, the same for all families: gradients are summed over the axes that split samples, or over all
 /// (those of norms that split heads share, and of some matrices of adapters). Where a family has none of the latter, their bucket is empty.
-/// Errors: as of `make_stage`; `config_error` for parameters whose gradients are summed over other axes.
+/// Errors: as of `make_stage` and `require_experts`; `config_error` for parameters whose gradients are summed over other axes.
 template <class T, class World, class Backend, class Activations = activations::keep>
 class trained_any_stage {
   using mesh_type = stage_mesh<std::remove_cvref_t<decltype(std::declval<World&>().mesh())>, pp, megatron<>>;
@@ -55,7 +66,7 @@ class trained_any_stage {
   using buckets =
       type_list<flat_weights,
                 typename detail::flat_layout<mesh_type, typename mesh_type::tags, typename mesh_type::tags>::type>;
-  using axes = typename detail::sharding_rules<megatron<>>::axes;
+  using axes = typename detail::sharding_rules<megatron_folded<>>::axes;
   using samples = typename detail::samples_layout_of<mesh_type, megatron<>>::type;
   using loss = propagate<"b->", typename layouts::template edge<dims<>, dims<dim::vocabulary>>>;
   /// Where the blocks' saved activations are.
@@ -71,9 +82,12 @@ class trained_any_stage {
       : stage_(make_stage<T>(config, world, backend, part, slots, max_samples, deferred,
                              lender == nullptr ? nullptr : lender->stage_.get(),
                              any_layers<T, space>::settings::template of<layers_memory>(saving))) {
+    require_experts(config, world.mesh().template extent_or_one<ep>());
     static constexpr auto axes = detail::summed_axes_of_buckets(buckets{});
     const auto of_stage = stage_->axes_of_buckets();
-    if (of_stage.size() > axes.size() || !std::equal(of_stage.begin(), of_stage.end(), axes.begin()))
+    const unsigned several = detail::axes_of_several_ranks(make_stage_mesh<mesh_type>(world.mesh()));
+    if (of_stage.size() > axes.size() || !std::equal(of_stage.begin(), of_stage.end(), axes.begin(),
+                                                     [&](unsigned a, unsigned b) { return ((a ^ b) & several) == 0; }))
       throw config_error(
           "heddle: gradients of this model are summed over other axes than those that split samples, or all: give the "
           "trainer the model's own type in place of model::any_model");

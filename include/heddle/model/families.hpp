@@ -29,8 +29,9 @@
 namespace heddle::inline v0::model {
 
 #if defined(HEDDLE_COMPILED_FAMILIES)
-/// What heddle::families was compiled for: ranks that are threads, on a mesh of dp, pp and tp, and the host with its library of products.
-using families_mesh = mesh<axis<dp>, axis<pp>, axis<tp>>;
+/// What heddle::families was compiled for: ranks that are threads, on a mesh of dp, pp, ep and tp, and the host with its library of products. Along ep
+/// families with experts are split (`megatron_folded`); of others ep has one rank.
+using families_mesh = mesh<axis<dp>, axis<pp>, axis<ep>, axis<tp>>;
 /// The world of those ranks.
 using families_world = world<threads, families_mesh>;
 #if defined(HEDDLE_COMPILED_GEMM)
@@ -47,7 +48,8 @@ template <class World, class Backend>
 consteval bool families_checked() {
   constexpr bool same = std::is_same_v<World, families_world> && std::is_same_v<Backend, families_backend>;
   static_assert(families_are_compiled_for<same, World, Backend>,
-                "heddle: heddle::families has models for world<threads, mesh<axis<dp>, axis<pp>, axis<tp>>> and its own "
+                "heddle: heddle::families has models for world<threads, mesh<axis<dp>, axis<pp>, axis<ep>, axis<tp>>> "
+                "and its own "
                 "backend (model::families_world, families_backend); for others compile the program without it");
   return same;
 }

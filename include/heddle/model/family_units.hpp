@@ -28,10 +28,10 @@
 #define HEDDLE_MODELS_mistral(M, KIND, T) M(KIND, model::tied_by_config<model::mistral<T>>)
 /// Models of Mixtral.
 #define HEDDLE_MODELS_mixtral(M, KIND, T) \
-  M(KIND, model::tied_by_config<model::mixtral<T, model::megatron<>>>)
+  M(KIND, model::tied_by_config<model::mixtral<T, model::megatron_folded<>>>)
 /// Models of Qwen3 with experts.
 #define HEDDLE_MODELS_qwen3_moe(M, KIND, T) \
-  M(KIND, model::tied_by_config<model::qwen3_moe<T, model::megatron<>>>)
+  M(KIND, model::tied_by_config<model::qwen3_moe<T, model::megatron_folded<>>>)
 /// Models of SmolLM3.
 #define HEDDLE_MODELS_smollm3(M, KIND, T) M(KIND, model::tied_by_config<model::smollm3<T>>)
 /// Models of Granite.
@@ -46,7 +46,7 @@
 #define HEDDLE_MODELS_gemma3(M, KIND, T) M(KIND, model::tied_by_config<model::gemma3<T>>)
 /// Models of DeepSeek-V2 and V3.
 #define HEDDLE_MODELS_deepseek(M, KIND, T) \
-  M(KIND, model::deepseek<T, model::megatron<>>) M(KIND, model::plain_query_deepseek<T, model::megatron<>>)
+  M(KIND, model::deepseek<T, model::megatron_folded<>>) M(KIND, model::plain_query_deepseek<T, model::megatron_folded<>>)
 
 namespace heddle::inline v0::model {
 

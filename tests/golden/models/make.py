@@ -41,6 +41,11 @@ MODELS = {
                 MixtralConfig(hidden_size=24, intermediate_size=11, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
                               vocab_size=43, max_position_embeddings=32, num_local_experts=5, num_experts_per_tok=2,
                               rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    # Experts that two and four ranks share evenly; tokens may be bytes.
+    "mixtral_four": (MixtralForCausalLM,
+                     MixtralConfig(hidden_size=24, intermediate_size=9, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                                   vocab_size=256, max_position_embeddings=32, num_local_experts=4, num_experts_per_tok=2,
+                                   rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
     "qwen3_moe": (Qwen3MoeForCausalLM,
                   Qwen3MoeConfig(hidden_size=20, intermediate_size=17, moe_intermediate_size=11, num_hidden_layers=3, num_attention_heads=4,
                                  num_key_value_heads=2, head_dim=6, vocab_size=43, max_position_embeddings=32, num_experts=5,
@@ -159,8 +164,8 @@ MODELS = {
               LlamaConfig(hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                           head_dim=4, vocab_size=256, max_position_embeddings=64, tie_word_embeddings=True)),
 }
-SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "mistral": 111, "qwen3_moe": 112, "qwen3_moe_plain": 113, "smollm3": 114, "granite": 115, "granite_tied": 116, "phi3": 117, "phi3_window": 118, "llama_yarn": 119, "qwen2_yarn": 120, "qwen3_dynamic": 121, "olmo2": 122, "gemma3": 123, "gemma2": 125, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "deepseek_v2": 109, "deepseek_v2_lite": 110, "gpt2_long": 105, "gpt2_untied": 126, "bytes": 105}
-LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2_untied": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "mistral": [19, 4], "qwen3_moe": [9, 4], "qwen3_moe_plain": [9, 4], "smollm3": [9, 4], "granite": [9, 4], "granite_tied": [9, 4], "phi3": [9, 4], "phi3_window": [9, 4], "llama_yarn": [9, 4], "qwen2_yarn": [9, 4], "qwen3_dynamic": [9, 4], "olmo2": [9, 4], "gemma3": [9, 4], "gemma2": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4], "deepseek_v2": [9, 4], "deepseek_v2_lite": [9, 4]}
+SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "mixtral_four": 124, "mistral": 111, "qwen3_moe": 112, "qwen3_moe_plain": 113, "smollm3": 114, "granite": 115, "granite_tied": 116, "phi3": 117, "phi3_window": 118, "llama_yarn": 119, "qwen2_yarn": 120, "qwen3_dynamic": 121, "olmo2": 122, "gemma3": 123, "gemma2": 125, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "deepseek_v2": 109, "deepseek_v2_lite": 110, "gpt2_long": 105, "gpt2_untied": 126, "bytes": 105}
+LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2_untied": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "mixtral_four": [9, 4], "mistral": [19, 4], "qwen3_moe": [9, 4], "qwen3_moe_plain": [9, 4], "smollm3": [9, 4], "granite": [9, 4], "granite_tied": [9, 4], "phi3": [9, 4], "phi3_window": [9, 4], "llama_yarn": [9, 4], "qwen2_yarn": [9, 4], "qwen3_dynamic": [9, 4], "olmo2": [9, 4], "gemma3": [9, 4], "gemma2": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4], "deepseek_v2": [9, 4], "deepseek_v2_lite": [9, 4]}
 
 
 NEW_TOKENS = 64

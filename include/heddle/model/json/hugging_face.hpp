@@ -495,7 +495,7 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 
 /// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear`, `llama3`, `yarn` or `dynamic`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite, Phi-3 and Phi-4, OLMo-2, Gemma-2, Gemma-3 of texts,
 /// DeepSeek-V2 and V3, with or without leading blocks without experts and latent vectors of queries.
-/// `quantization_config` may be that of `fp8`, `fbgemm_fp8`, `gptq`, `awq` (version gemm) or `compressed-tensors` in 4 and 8 bits.
+/// `quantization_config` may be that of `fp8`, `fbgemm_fp8`, `gptq`, `awq` (version gemm) or `compressed-tensors` in 4 and 8 bits, MXFP4 among them.
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
