@@ -257,8 +257,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     change(weights, [&](auto written) {
       const auto slot = [&](int k) { return k < moments && !whole_tensors ? moment(k) : moment_row{}; };
       const const_sum_row kept = base::kept_of_gradients(gradients);
-      update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, kept, slot(0), slot(1),
-                                                                            gradient_scale});
+      update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, kept, slot(0), slot(1), gradient_scale});
     });
   }
   /// `work(row)` writes the masters, or the weights where these are none; weights are then rounded to the nearest.
