@@ -114,12 +114,15 @@ class gathered_keys {
     }
     T* const keys = memory_.get();
     T* const values = keys + (end - begin_) * k.head_dim;
+    const auto copy = [&](const head_rows<const T>& from, std::int64_t row, std::int64_t count, T* to) {
+      if (from.stride == from.head_dim) return void(std::copy_n(from.row(row, head), count * from.head_dim, to));
+      for (std::int64_t i = 0; i < count; ++i)
+        std::copy_n(from.row(row + i, head), from.head_dim, to + i * from.head_dim);
+    };
     each_key_run(pages, begin_, end, [&](std::int64_t place, std::int64_t key, std::int64_t count) {
       const std::int64_t row = lies(place);
-      for (std::int64_t i = 0; i < count; ++i) {
-        std::copy_n(k.row(row + i, head), k.head_dim, keys + (key - begin_ + i) * k.head_dim);
-        std::copy_n(v.row(row + i, head), v.head_dim, values + (key - begin_ + i) * v.head_dim);
-      }
+      copy(k, row, count, keys + (key - begin_) * k.head_dim);
+      copy(v, row, count, values + (key - begin_) * v.head_dim);
     });
     keys_ = {keys, end - begin_, 1, k.head_dim, k.head_dim};
     values_ = {values, end - begin_, 1, v.head_dim, v.head_dim};
