@@ -66,6 +66,28 @@ TEMPLATE_TEST_CASE("exp at the ends: zero, infinity, gradual underflow, NaN", "[
   CHECK(std::abs(tiny - std::exp(small)) <= 2 * std::numeric_limits<T>::denorm_min());
 }
 
+TEMPLATE_TEST_CASE("tanh agrees with the standard library's", "[compute][math]", float, double) {
+  using T = TestType;
+  double worst = 0;
+  for (const T scale : {T(0.01), T(0.7), T(25)}) {
+    const auto x = ladder<T>(-scale, scale, 10000);  // without 0
+    const auto y = mapped(x, [](T v) { return kernels::tanh_lane(v); });
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const long double expected = std::tanh(static_cast<long double>(x[i]));
+      const auto error = static_cast<double>(std::abs((y[i] - expected) / expected));
+      if (!(error <= worst)) worst = error;  // a NaN stays
+    }
+  }
+  INFO("largest error " << worst);
+  CHECK(worst <= 6 * static_cast<double>(std::numeric_limits<T>::epsilon()));
+  constexpr T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  const auto ends = mapped(std::vector<T>{inf, -inf, nan, T(0)}, [](T v) { return kernels::tanh_lane(v); });
+  CHECK(ends[0] == T(1));
+  CHECK(ends[1] == T(-1));
+  CHECK(std::isnan(ends[2]));
+  CHECK(ends[3] == T(0));
+}
+
 TEMPLATE_TEST_CASE("GELU and its derivative agree with their definition", "[compute][math]", float, double) {
   using T = TestType;
   const auto x = ladder<T>(-30, 30, 60001);

@@ -186,10 +186,10 @@ struct scaled_scores {
 template <class T>
 struct capped_scores {
   T scale, cap;
-  T score(T s) const { return cap * std::tanh(s * scale / cap); }
+  T score(T s) const { return cap * tanh_lane(s * scale / cap); }
   T share(T s, T top) const { return exp_lane(score(s) - top); }
   T slope(T s) const {
-    const T t = std::tanh(s * scale / cap);
+    const T t = tanh_lane(s * scale / cap);
     return (T(1) - t * t) * scale;
   }
 };
