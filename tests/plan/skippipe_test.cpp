@@ -565,7 +565,9 @@ TEST_CASE("planning refuses numbers that cannot fit", "[plan][skippipe]") {
   refuse({.path_length = 2, .per_origin = 3, .copies = 2}, "do not divide over ways");
   refuse({.path_length = 3, .slots = 3, .per_origin = 3}, "more visits than the nodes have slots");
   refuse({.path_length = 2, .slots = 0}, "at least one");
-  CHECK_THROWS_AS(plan::skippipe(p.costs, p.stage_of_node, 4, {.path_length = 2}), hd::config_error);
+  CHECK_THROWS_WITH(
+      plan::skippipe(p.costs, p.stage_of_node, 4, {.path_length = 2}),
+      "heddle: plan::skippipe: stage 3 is held by no node; give it one of the 4, or merge it with its neighbour");
   CHECK_THROWS_AS(plan::skippipe(p.costs, std::vector<int>{0, 1, 2}, 3, {.path_length = 2}), hd::config_error);
   sc::visit_costs negative = p.costs;
   negative.message[1] = -1;

@@ -71,8 +71,11 @@ HEDDLE_INLINE void require_options(const schedule::visit_costs& costs, std::span
     if (s < 0 || s >= stages) refuse("a node holds a stage that does not exist");
     ++size[static_cast<std::size_t>(s)];
   }
-  for (const int n : size)
-    if (n == 0) refuse("a stage is held by no node");
+  for (std::size_t s = 0; s < size.size(); ++s)
+    if (size[s] == 0)
+      refuse(("stage " + std::to_string(s) + " is held by no node; give it one of the " +
+              std::to_string(stage_of_node.size()) + ", or merge it with its neighbour")
+                 .c_str());
   const std::int64_t visits = std::int64_t{size[0]} * o.per_origin * (o.path_length - 1);
   if (visits > (static_cast<std::int64_t>(stage_of_node.size()) - size[0]) * (o.slots / o.copies * o.copies))
     refuse(
