@@ -86,18 +86,18 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
                 detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value &&
                 detail::tail_checked<Activations, layouts>() && detail::reach_checked<Model, layouts>());
-  static_assert(detail::stage_can_run < layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type >,
+  static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
                 "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
-  static constexpr bool only_queues = !layers_memory::moves &&
-                                      !model::layers::routes_on_host<block_layer, layouts, space> &&
-                                      !requires { typename out_layer::own_loss; };  // called on the host
+  static constexpr bool only_queues =
+      !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space> &&
+      !requires { typename out_layer::own_loss; };  // called on the host
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
   /// The axis along which ranks have other rows of the same documents; none where batches are of samples.
   using context_axes = typename layouts::context_axes;
   /// Whether rows travel to ranks with other samples, so that all ranks run forwards equally often.
-  static constexpr bool exchanges_rows =
-      model::layers::uses_routing<block_layer> && layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
+  static constexpr bool exchanges_rows = model::layers::uses_routing<block_layer> &&
+                                         layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
   static constexpr bool tied = out_layer::tied;
   language_stage(const config_type& config, World& world, Backend& backend, stage_layers part, int slots,
                  std::int64_t max_samples, int deferred = 1, const language_stage* lender = nullptr,
@@ -118,8 +118,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
         saved_layers_(make_layers_memory(saving, slots)),
         stream_(world, config.width),
         memory_(queue(), at_, part_, again_, slots, deferred),
-        given_(queue(), extents_of_sample<batch_type, out_layer>(config_), max_samples, slots + 1, is_first(),
-               is_last()),
+        given_(queue(), extents_of_sample<batch_type, out_layer>(config_), max_samples, slots + 1, is_first(), is_last()),
         rows_(world, backend, slots + 1),
         slots_(slots, deferred) {
     detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world_->mesh(), max_rows());
@@ -317,10 +316,9 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   /// rank that shares its rows.
   /// Shapes: `logits` [samples, 1 or rows, outputs of the head]; other stages ignore it.
   void last_logits(const batch_type& b, const_row in, row out, row logits) {
-    static_assert(
-        rows_type::of_samples,
-        "heddle: last_logits reads the last row of each sample: a model whose sharding has a context split has "
-        "none; take the model without it");
+    static_assert(rows_type::of_samples,
+                  "heddle: last_logits reads the last row of each sample: a model whose sharding has a context split has "
+                  "none; take the model without it");
     const extent_of_batch e = checked(b, false);
     constexpr bool of_rows = has_targets_of_rows<batch_type, out_layer>;
     const std::int64_t n = description_.out.outputs(), of_sample = of_rows ? e.sequence : 1;
@@ -342,8 +340,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   /// Forward without saving, of a model with a `layers::language_head`: the last stage gets the log-probability of each target, 0 where it is
   /// ignored, the same on every rank that shares its rows. Waits for the queue. Shapes: `to` [samples, sequence], on the host; others ignore it.
   void target_log_probabilities(const batch_type& b, const_row in, row out, std::span<double> to) {
-    static_assert(rows_type::of_samples,
-                  "heddle: target_log_probabilities is of samples, which a context split has not");
+    static_assert(rows_type::of_samples, "heddle: target_log_probabilities is of samples, which a context split has not");
     const extent_of_batch e = checked(b, true);
     if (is_last()) require_log_probabilities(to.size(), e);
     T* const x = evaluate(b, e, in, out);

@@ -257,8 +257,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     change(weights, [&](auto written) {
       const auto slot = [&](int k) { return k < moments && !whole_tensors ? moment(k) : moment_row{}; };
       const const_sum_row kept = base::kept_of_gradients(gradients);
-      update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, kept, slot(0), slot(1),
-                                                                            gradient_scale});
+      update(owned_parameters<decltype(written), const_sum_row, moment_row>{written, kept, slot(0), slot(1), gradient_scale});
     });
   }
   /// `work(row)` writes the masters, or the weights where these are none; weights are then rounded to the nearest.
@@ -592,12 +591,10 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
       const auto out = part_of(all_of(gradients_sent_), 0, all);
       const auto in = part_of(all_of(gradients_sent_), all, all + ranks * mine);
       sum_row sum{};
-      detail::for_each_share(
-          shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
-            convert(part_of(flat, begin, end), part_of(out, in_window, in_window + end - begin));
-            if (r == rank_)
-              sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
-          });
+      detail::for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
+        convert(part_of(flat, begin, end), part_of(out, in_window, in_window + end - begin));
+        if (r == rank_) sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
+      });
       const std::vector<std::int64_t> received(counts.size(), mine);
       heddle::v0::all_to_all_v(*queue_, group, as_const(out), std::span<const std::int64_t>(counts), in,
                                std::span<const std::int64_t>(received));
