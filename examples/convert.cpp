@@ -40,8 +40,7 @@
 namespace hd = heddle;
 namespace io = heddle::io;
 namespace md = heddle::model;
-using hd::dp, hd::pp, hd::tp;
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using hd::dp, hd::pp, hd::ep, hd::tp;
 
 namespace {
 
@@ -168,7 +167,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
   const std::string in_words = to_string(md::any_config(about)) + " " + std::string(io::dtype_name<scalar>());
   const std::string& dtype = beside.dtype;
   const md::any_config config(about);
-  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  const auto mesh = mesh_for(s.mesh, config);
   const auto outlines = md::outlines_of<float>(config);
   const source from(s.from, about.scales, outlines.front().name);
   md::hugging_face_names names = md::names_of(about), of_source;
@@ -259,12 +258,14 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
     for (const md::parameter& p : stage.frozen_parameters()) count(p);
     const auto say = [&](const char* what, std::int64_t bytes) {
       shown.above([&] {
-        std::printf("rank %d (dp %d, pp %d, tp %d)  %s %lld bytes of %lld tensors\n", world.rank(),
-                    world.template coordinate<dp>(), stage_number, world.template coordinate<tp>(), what,
-                    static_cast<long long>(bytes), static_cast<long long>(parameters));
+        const std::string along_ep =
+            mesh.template extent<ep>() == 1 ? "" : ", ep " + std::to_string(world.template coordinate<ep>());
+        std::printf("rank %d (dp %d, pp %d%s, tp %d)  %s %lld bytes of %lld tensors\n", world.rank(),
+                    world.template coordinate<dp>(), stage_number, along_ep.c_str(), world.template coordinate<tp>(),
+                    what, static_cast<long long>(bytes), static_cast<long long>(parameters));
       });
     };
-    const bool counts = world.template coordinate<dp>() == 0 && world.template coordinate<tp>() == 0;
+    const bool counts = world.template coordinate<dp>() == 0 && is_first_copy(world);
     if (s.dry_run) return say("would read", to_read);
     if (from.published) {
       const io::safetensors_reader weights(*from.published);
@@ -313,7 +314,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
 }
 
 auto weights_of(const md::hugging_face_model& about) {
-  return [config = md::any_config(about)](const mesh_type& mesh, int rank, md::stage_layers part) {
+  return [config = md::any_config(about)](const tool_mesh& mesh, int rank, md::stage_layers part) {
     return md::make_weights<float>(config, mesh, rank, part);
   };
 }
@@ -342,8 +343,8 @@ bool convert_gpt2_save(const settings& s, io::output_folder* out) {
     convert<float>(s, about, beside, out, weights_of(about));
     return true;
   }
-  convert<double>(s, about, beside, out, [&](const mesh_type& mesh, int rank, md::stage_layers part) {
-    return std::make_unique<md::described_weights<md::gpt2<double>, mesh_type>>(found->config, mesh, rank, part);
+  convert<double>(s, about, beside, out, [&](const tool_mesh& mesh, int rank, md::stage_layers part) {
+    return std::make_unique<md::described_weights<md::gpt2<double>, tool_mesh>>(found->config, mesh, rank, part);
   });
   return true;
 }
@@ -372,7 +373,7 @@ int main(int argc, char** argv) {
   app.add_option("--from", s.from, "folder with config.json and weights of any format, or saves of gpt2_train")
       ->required();
   app.add_option("--to", s.to, "folder to write; not there yet, or empty")->required();
-  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp, ep (of models with experts) and tp, as in pp=2,tp=2");
   app.add_option("--format", s.format, "what is written")->one_of({"huggingface", "heddle", "torch", "torch-sharded"});
   app.add_option("--config", s.config, "folder with config.json, where --from has none");
   app.add_flag("--with-moments", s.with_moments,

@@ -1,4 +1,4 @@
-// Evaluates a model of Hugging Face on a mesh of dp x pp x tp ranks: mean loss, perplexity and the logits of the last position, or how
+// Evaluates a model of Hugging Face on a mesh of dp x pp x ep x tp ranks: mean loss, perplexity and the logits of the last position, or how
 // many questions of a file it answers as it should.
 // run: --model @SOURCE_DIR@/tests/golden/models/llama3 --tokens 1,2,3,4,5 --tokens 7,8 --mesh dp=2,tp=2
 // prints: llama  3 layers of width 36, f32 on dp=2 x pp=1 x tp=2
@@ -31,8 +31,7 @@
 namespace hd = heddle;
 namespace io = heddle::io;
 namespace md = heddle::model;
-using hd::dp, hd::pp, hd::tp;
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using hd::dp, hd::pp;
 using backend = hd::compute::host<HEDDLE_GEMM>;
 
 namespace {
@@ -72,11 +71,11 @@ void forward(World& world, md::any_stage<T>& stage, const sample& of, double& lo
   if (!stage.is_first()) neighbours.recv(std::span<T>(in), neighbours.rank() - 1);
   const double sum = stage.forward_only(batch, in, out);
   if (!stage.is_last()) return neighbours.send(std::span<const T>(out), neighbours.rank() + 1);
-  if (world.template coordinate<tp>() == 0) loss = sum;
+  if (is_first_copy(world)) loss = sum;
   if (last == nullptr) return;
   std::vector<T> logits(static_cast<std::size_t>(stage.vocabulary()));
   stage.last_logits(batch, in, out, logits);  // what came from the stage before is still there
-  if (world.template coordinate<tp>() == 0) last->assign(logits.begin(), logits.end());
+  if (is_first_copy(world)) last->assign(logits.begin(), logits.end());
 }
 
 // `logits`: whether those of the last positions are kept.
@@ -88,7 +87,7 @@ evaluation evaluate(const settings& s, const md::hugging_face_model& about, cons
     throw hd::config_error("heddle: a sample of " + std::to_string(longest) + " tokens, the model's context is " +
                            std::to_string(context));
   const md::any_config config(about, static_cast<int>(longest));  // memory for no more
-  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  const auto mesh = mesh_for(s.mesh, config);
   evaluation found;
   found.losses.resize(samples.size());
   if (logits) found.last_logits.resize(samples.size());
@@ -97,20 +96,20 @@ evaluation evaluate(const settings& s, const md::hugging_face_model& about, cons
   const model_weights weights(s.model, about, outlines);
   std::optional<tool::progress> shown(std::in_place, "loading", std::ssize(outlines), "tensors");
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    const bool first_of_tp = world.template coordinate<tp>() == 0;
+    const bool is_first = is_first_copy(world);
     backend kernels{1};
     const auto stage = md::make_stage<float>(
         config, world, kernels,
         md::split_layers(config.layers, world.template coordinate<pp>(), mesh.template extent<pp>()), 1, 1);
     found.bytes_read[static_cast<std::size_t>(world.rank())] =
-        weights.read(*stage, *shown, first_of_tp && world.template coordinate<dp>() == 0);
+        weights.read(*stage, *shown, is_first && world.template coordinate<dp>() == 0);
     world.control().barrier();
     if (world.rank() == 0) shown.emplace("evaluating", std::ssize(samples), "samples");
     world.control().barrier();
     const auto replicas = static_cast<std::size_t>(mesh.template extent<dp>());
     for (auto i = static_cast<std::size_t>(world.template coordinate<dp>()); i < samples.size(); i += replicas) {
       forward(world, *stage, samples[i], found.losses[i], logits ? &found.last_logits[i] : nullptr);
-      if (first_of_tp && stage->is_last()) shown->add();
+      if (is_first && stage->is_last()) shown->add();
     }
   });
   for (const sample& one : samples)
@@ -119,7 +118,7 @@ evaluation evaluate(const settings& s, const md::hugging_face_model& about, cons
 }
 
 std::string mesh_of(const settings& s) {
-  return hd::to_string(hd::parse_mesh<mesh_type>(s.mesh));
+  return words_of(hd::parse_mesh<tool_mesh>(s.mesh));
 }
 void print_head(const settings& s, const md::hugging_face_model& about) {
   const md::any_config c(about);
@@ -226,7 +225,7 @@ void run(const settings& s) {
 
 int main(int argc, char** argv) {
   settings s;
-  tool::command_line app("Evaluates a model of Hugging Face on a mesh of dp x pp x tp ranks.");
+  tool::command_line app("Evaluates a model of Hugging Face on a mesh of dp x pp x ep x tp ranks.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   tool::option* const tokens =
       app.add_option("--tokens", s.tokens, "a sample: ids with commas between them")->take_all();
@@ -237,7 +236,7 @@ int main(int argc, char** argv) {
           ->excludes(text);
   app.add_option("--delimiter", s.delimiter, "text between a context and a choice")->otherwise("a space")->needs(tasks);
   app.add_flag("--bytes", s.bytes, bytes_help);
-  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2");
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp, ep (of models with experts) and tp, as in pp=2,tp=2");
   app.add_option("--dtype", s.dtype, "type of weights and arithmetic")->one_of({"f32"});
   app.add_flag("--json", s.json, "print one line of JSON, with all logits");
   add_blocks(app, s.blocks);

@@ -1,4 +1,4 @@
-// Trains a model of Hugging Face on a text, or on the assistant's turns of conversations, across a mesh of dp x pp x tp ranks, whole or by
+// Trains a model of Hugging Face on a text, or on the assistant's turns of conversations, across a mesh of dp x pp x ep x tp ranks, whole or by
 // low-rank adapters, and writes it back.
 // run: --model @SOURCE_DIR@/tests/golden/models/bytes --text @SOURCE_DIR@/README.md --bytes --out out --mesh dp=2,tp=2 --steps 40 --lr 0.02 --lora-rank 4 --context 32
 // prints: llama  2 layers of width 12, adapters of rank 4: 1464 of 6972 parameters are trained
@@ -23,6 +23,7 @@
 #include HEDDLE_GEMM_HEADER
 
 #include "model_folder.hpp"
+#include "offload_option.hpp"
 #include "text_tokens.hpp"
 #include "tool.hpp"
 #include "trained_folder.hpp"
@@ -45,14 +46,14 @@ namespace hd = heddle;
 namespace io = heddle::io;
 namespace md = heddle::model;
 using hd::dp, hd::pp, hd::tp;
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, hd::compute::host<HEDDLE_GEMM>>;
+using strategy =
+    hd::strategy<tool_mesh, hd::schedule::named, hd::zero<1>, hd::compute::host<HEDDLE_GEMM>, offload_option::policy>;
 
 namespace {
 
 struct settings {
   std::string model, text, chat, out, save, mesh = "dp=1", plan;
-  std::vector<std::string> ignored_keys;
+  std::vector<std::string> ignored_keys, offload;
   std::int64_t steps = 100, batch = 8, most_bytes = 5000000000;
   int microbatches = 1, rank = 0, context = 128, print_every = 10;
   std::int64_t save_every = 0;
@@ -67,6 +68,7 @@ struct settings {
 int finetune(const settings& s, const model_folder& of, io::output_folder& out) {
   const md::hugging_face_model& about = of.about;
   const md::any_config config(about, s.context, s.rank, s.alpha > 0 ? s.alpha : 2.0 * s.rank);
+  const tool_mesh mesh = mesh_for(s.mesh, config);
   const bool adapts = s.rank > 0;
   const trained_folder folder(s.model, of, md::outlines_of<float>(config), s.most_bytes);
   out.require_room(folder.bytes_to_write());
@@ -103,6 +105,7 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
   options.microbatches = s.microbatches;
   if (!s.plan.empty()) s.chosen.apply(options);
   options.steps = s.steps;
+  options.offload.store.directories = s.offload;
   options.learning_rate = {.peak = s.lr,
                            .minimum = s.lr / 10,
                            .warmup_steps = s.steps / 20,
@@ -115,10 +118,10 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
   hd::launch_options ranks;
   ranks.timeout =
       std::chrono::milliseconds(0);  // a rank may wait as long as others compute, which is minutes on a slow machine
-  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(s.mesh), ranks, [&](auto& world) {
+  hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
     const bool speaks = world.rank() == 0;
     auto trainer = hd::train::make_trainer<strategy>(md::any_model<float>{}, world, options);
-    const bool counts = world.template coordinate<dp>() == 0 && world.template coordinate<tp>() == 0;
+    const bool counts = world.template coordinate<dp>() == 0 && is_first_copy(world);
     for (int k = 0; k < trainer.stages(); ++k)
       folder.read(trainer.stage(k), tool::counted(folder.names(), *loading, counts));
     world.control().barrier();
@@ -153,6 +156,7 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
       return;
     }
     signals.reset();
+    offload_option::say(trainer, s.offload);
     validate("after  ");
     std::string fault;
     try {
@@ -178,9 +182,11 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
 int run(settings s) {
   if (s.text.empty() && s.chat.empty()) throw tool::usage_error("heddle: --text is required, or --chat");
   tool::require_model(s.model);
+  offload_option::require_written(s.offload);
   if (!s.plan.empty()) {
     s.chosen = hd::train::read_strategy_file(s.plan);
-    hd::train::require_compiled(s.chosen, {.zero = {1}, .recomputes = false}, "'" + s.plan + "'");
+    hd::train::require_compiled(s.chosen, {.zero = {1}, .axes = {"dp", "pp", "ep", "tp"}, .recomputes = false},
+                                "'" + s.plan + "'");
     s.mesh = s.chosen.mesh;
   }
   io::output_folder out(s.out);  // before anything is read
@@ -207,13 +213,15 @@ int main(int argc, char** argv) {
   app.add_option("--out", s.out, "folder to write; not there yet, or empty")->required();
   tool::option* const plan =
       app.add_option("--plan", s.plan, "file of a strategy: mesh, schedule, microbatches, layers")->otherwise("none");
-  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->excludes(plan);
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp, ep (of models with experts) and tp, as in pp=2,tp=2")
+      ->excludes(plan);
   app.add_option("--steps", s.steps, "steps in the whole run")->at_least(0);
   app.add_option("--lr", s.lr, "the greatest learning rate");
   app.add_option("--lora-rank", s.rank, "rank of adapters; 0: all weights are trained")->at_least(0);
   app.add_option("--lora-alpha", s.alpha, "adapters count alpha / rank times; 0: twice the rank");
   app.add_option("--batch", s.batch, "samples per step");
   app.add_option("--microbatches", s.microbatches, "pieces of a dp rank's samples per step")->excludes(plan);
+  offload_option::add(app, s.offload);
   app.add_option("--context", s.context, "tokens per sample, at most (GPT-2: the model's)");
   app.add_option("--seed", s.seed, "seed of adapters and of the order of samples");
   app.add_option("--save", s.save, "folder for saves")->otherwise("OUT.saves, for what a signal ends");

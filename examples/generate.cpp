@@ -1,4 +1,4 @@
-// Continues prompts with a model of Hugging Face on a mesh of pp x tp ranks, and prints the text as it comes.
+// Continues prompts with a model of Hugging Face on a mesh of pp x ep x tp ranks, and prints the text as it comes.
 // run: --model @SOURCE_DIR@/tests/golden/models/llama3 --tokens 6,39,11,47,18,29,34,25,38,9,47,20,26 --tokens 17,48,41,22,23 --mesh pp=2,tp=2 --temperature 0 --max-tokens 8 --speculate ngram
 // prints: prompt 0: 17 29 16 43 46 3 29 45  (length)
 // prints: prompt 1: 5 5 5 17 45 29 23 41  (length)
@@ -120,13 +120,13 @@ int main(int argc, char** argv) {
   std::uint64_t seed = 0;
   inf::sampling_options& sampling = s.request.sampling;
   s.request.max_tokens = 128;
-  tool::command_line app("Continues prompts with a model of Hugging Face on a mesh of pp x tp ranks.");
+  tool::command_line app("Continues prompts with a model of Hugging Face on a mesh of pp x ep x tp ranks.");
   app.add_option("--model", s.ranks.model, "folder with config.json, safetensors and, for text, a tokenizer")
       ->required();
   app.add_option("--prompt", s.prompts, "text to continue")->take_all();
   app.add_option("--tokens", tokens, "ids with commas between them, in place of a text")->take_all();
   app.add_flag("--bytes", s.bytes, "tokens are the bytes of texts, whatever tokenizer the folder has");
-  app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2");
+  app.add_option("--mesh", s.ranks.mesh, "ranks along pp, ep (of models with experts) and tp, as in pp=2,tp=2");
   app.add_option("--threads", s.ranks.threads, "threads of each rank");
   app.add_option("--decode", s.decode,
                  "tokens: one after the other; diffusion: masks of a block at once, for a folder of LLaDA");

@@ -2,6 +2,9 @@
 // model_folder.cpp, which is compiled once for all tools.
 #pragma once
 
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/any_config.hpp>
 #include <heddle/model/any_stage.hpp>
 #include <heddle/model/hugging_face_model.hpp>
 
@@ -19,6 +22,30 @@
 
 namespace heddle::inline v0::io {
 class safetensors_folder;
+}
+
+/// The ranks of a tool: experts are split over ep, and heads and vocabulary of models with experts over ep and tp.
+using tool_mesh = heddle::mesh<heddle::axis<heddle::dp>, heddle::axis<heddle::pp>, heddle::axis<heddle::ep>,
+                               heddle::axis<heddle::tp>>;
+
+/// The mesh of this text for a model. Errors: those of `parse_mesh` and of `require_expert_ranks`.
+template <class Mesh = tool_mesh>
+Mesh mesh_for(const std::string& text, const heddle::model::any_config& config) {
+  const auto mesh = heddle::parse_mesh<Mesh>(text);
+  heddle::model::require_expert_ranks(config, mesh.template extent<heddle::ep>());
+  return mesh;
+}
+/// In words, without an ep of one rank.
+template <class Mesh>
+std::string words_of(const Mesh& mesh) {
+  std::string words = heddle::to_string(mesh);
+  if (mesh.template extent<heddle::ep>() == 1) words.erase(words.find(" x ep=1"), 7);
+  return words;
+}
+/// Whether this rank has the first copy of what ranks along ep and tp share.
+template <class World>
+bool is_first_copy(const World& world) {
+  return world.template coordinate<heddle::ep>() == 0 && world.template coordinate<heddle::tp>() == 0;
 }
 
 struct model_folder {

@@ -32,7 +32,7 @@ namespace inf = heddle::infer;
 
 namespace {
 
-using whole_mesh = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>;  // one rank along dp
+using whole_mesh = tool_mesh;  // one rank along dp
 using backend = computed::by;
 
 // Models of bf16 double what is compiled, so only programs for CUDA devices have them, and one of the tests.
@@ -93,7 +93,7 @@ using world_type = hd::world<hd::threads, whole_mesh>;
 
 whole_mesh whole(const std::string& text) {
   const auto mesh = hd::parse_mesh<mesh_type>(text);
-  return whole_mesh(1, mesh.template extent<hd::pp>(), mesh.template extent<hd::tp>());
+  return whole_mesh(1, mesh.extent<hd::pp>(), mesh.extent<hd::ep>(), mesh.extent<hd::tp>());
 }
 
 /// A model's files, and what runs on a rank of it.
@@ -113,7 +113,7 @@ class model_files {
                                     ? inf::cache_blocks_for<T>(config, *o_.cache_bytes, world, kernels, o_.block_rows)
                                     : (tokens + o_.block_rows - 1) / o_.block_rows;
     auto on_ranks = inf::make_runner<T>(config, world, kernels, {blocks, o_.block_rows}, o_.rows);
-    weights_.read(on_ranks->stage(), *loading, counts && world.template coordinate<hd::tp>() == 0);
+    weights_.read(on_ranks->stage(), *loading, counts && is_first_copy(world));
     return on_ranks;
   }
 
@@ -146,6 +146,7 @@ struct held_link final : any_link {
 template <class T, class Lead>
 void run_pools(const options& o, const md::hugging_face_model& about, const Lead& lead) {
   const whole_mesh of_answers = whole(o.decode), of_prompts = whole(o.prefill);
+  for (const std::string& pool : {o.decode, o.prefill}) mesh_for<mesh_type>(pool, md::any_config(about));
   model_files<T> files(o, about);
   std::vector<int> all(static_cast<std::size_t>(ranks_of(o)));
   std::iota(all.begin(), all.end(), 0);
@@ -157,7 +158,7 @@ void run_pools(const options& o, const md::hugging_face_model& about, const Lead
   inf::engine_lane lane;
   hd::launch_options ranks;
   ranks.timeout = std::chrono::milliseconds(0);
-  hd::launch<hd::threads>(whole_mesh(ranks_of(o), 1, 1), ranks, [&](world_type& world) {
+  hd::launch<hd::threads>(whole_mesh(ranks_of(o), 1, 1, 1), ranks, [&](world_type& world) {
     kernels_of_rank kernels(o.threads);
     auto answer_world = world.on(of_answers, std::span<const int>(all).first(first));
     auto prompt_world = world.on(of_prompts, std::span<const int>(all).subspan(first));
@@ -186,7 +187,7 @@ void run_pools(const options& o, const md::hugging_face_model& about, const Lead
 template <class T>
 void run_model(const options& o, const md::hugging_face_model& about,
                const std::function<void(const loaded_model&)>& lead) {
-  const auto mesh = hd::parse_mesh<mesh_type>(o.mesh);
+  const auto mesh = mesh_for<mesh_type>(o.mesh, md::any_config(about));
   model_files<T> files(o, about);
   hd::launch_options ranks;
   ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as there is nothing to do
@@ -204,7 +205,7 @@ void run_model(const options& o, const md::hugging_face_model& about,
     files.loading.reset();
     in_float(*on_ranks, [&](const runner& steps) {
       const auto norm = [](const auto& c) { return c.epsilon; };
-      lead({steps, kernels.of_drafters(), std::string(about.family()), hd::to_string(mesh), files.config.width,
+      lead({steps, kernels.of_drafters(), std::string(about.family()), words_of(mesh), files.config.width,
             files.config.with(norm), o.base ? &base : nullptr});
     });
     on_ranks->finish();
@@ -330,8 +331,8 @@ void with_engine(const speculation& s, const options& o, const inf::engine_optio
     return run_pools<float>(o, about, [&](runner& prompts, runner& answers, any_link& link, inf::engine_lane& lane) {
       use(*make_pools(prompts, answers, engine, link, lane),
           {std::string(about.family()),
-           hd::to_string(hd::parse_mesh<mesh_type>(o.prefill)) + " for prompts and " +
-               hd::to_string(hd::parse_mesh<mesh_type>(o.decode)) + " for answers",
+           words_of(hd::parse_mesh<mesh_type>(o.prefill)) + " for prompts and " +
+               words_of(hd::parse_mesh<mesh_type>(o.decode)) + " for answers",
            answers.limits()});
     });
   }

@@ -1,4 +1,4 @@
-// examples/model_ranks.hpp: a model of Hugging Face for generation, on a mesh of pp x tp ranks that are threads, without its type; and what speculates for it. The
+// examples/model_ranks.hpp: a model of Hugging Face for generation, on a mesh of pp x ep x tp ranks that are threads, without its type; and what speculates for it. The
 // bodies are in model_ranks.cpp, which is compiled once for all tools.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace model_ranks {
 
-using mesh_type = heddle::mesh<heddle::axis<heddle::pp>, heddle::axis<heddle::tp>>;
+using mesh_type = heddle::mesh<heddle::axis<heddle::pp>, heddle::axis<heddle::ep>, heddle::axis<heddle::tp>>;
 
 /// `cache_bytes` of each rank, or, without, `cache_tokens`; at 0 these are the context, at most 4096. `context`: at 0 the model's.
 /// `prefill` and `decode`: meshes of pools of prompts and of answers, instead of `mesh`.

@@ -1,4 +1,4 @@
-// Serves a model of Hugging Face over HTTP with OpenAI's interface, on a mesh of pp x tp ranks or on two. The test of tests/examples runs it.
+// Serves a model of Hugging Face over HTTP with OpenAI's interface, on a mesh of pp x ep x tp ranks or on two. The test of tests/examples runs it.
 // cuda
 #include <heddle/infer/any_engine.hpp>
 #include <heddle/infer/json/generation_config.hpp>
@@ -142,7 +142,7 @@ int run(settings s) {
 int main(int argc, char** argv) {
   computed::session session(argc, argv);
   settings s;
-  tool::command_line app("Serves a model of Hugging Face with OpenAI's interface, on a mesh of pp x tp ranks.");
+  tool::command_line app("Serves a model of Hugging Face with OpenAI's interface, on a mesh of pp x ep x tp ranks.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--tokenizer", s.tokenizer, "tokenizer.json, or its folder")->otherwise("the model's");
   app.add_flag("--bytes", s.bytes, "tokens are the bytes of texts, whatever tokenizer the folder has");
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
   app.add_option("--chat-template", s.chat_template, "how conversations are rendered: " + inf::chat_format_names())
       ->otherwise("the folder's template");
   app.add_option("--name", s.name, "the model's name in calls")->otherwise("its folder's");
-  app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2");
+  app.add_option("--mesh", s.ranks.mesh, "ranks along pp, ep (of models with experts) and tp, as in pp=2,tp=2");
   app.add_option("--prefill", s.ranks.prefill, "ranks that compute prompts, as in tp=1, while those of --decode answer")
       ->otherwise("those of --mesh do both");
   app.add_option("--decode", s.ranks.decode, "ranks that compute answers, as in tp=2");

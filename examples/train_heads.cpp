@@ -49,9 +49,8 @@ namespace hd = heddle;
 namespace io = heddle::io;
 namespace md = heddle::model;
 namespace inf = heddle::infer;
-using hd::dp, hd::pp, hd::tp;
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-using world_type = hd::world<hd::threads, mesh_type>;
+using hd::pp, hd::tp;
+using world_type = hd::world<hd::threads, tool_mesh>;
 using backend = hd::compute::host<HEDDLE_GEMM>;
 using heads_type = inf::medusa_heads<float, backend>;
 using drafter_type = md::falcon_drafter<float, backend>;
@@ -127,7 +126,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   using runner_type = inf::any_model_runner<float>;
   const md::any_config family(about);
   const auto [folder, names] = md::open_weights<io::safetensors_folder>(s.model, about, md::outlines_of<float>(family));
-  const mesh_type mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  const tool_mesh mesh = mesh_for(s.mesh, family);
   const auto text = text_tokens(s.model, s.text, config.vocabulary, s.bytes);
   constexpr std::int64_t prompt = 8, block = 16;
   const std::int64_t longest =
@@ -146,13 +145,14 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   // Calls body(runner, kernels) on the rank that leads: on one of the meshes that split samples. `base`: what a drafter has of the model.
   const auto with_runner = [&](const std::function<void(runner_type&, backend&)>& body,
                                md::falcon_base<float>* base = nullptr) {
-    hd::launch<hd::threads>(mesh_type{1, mesh.extent<pp>(), mesh.extent<tp>()}, ranks, [&](world_type& world) {
+    hd::launch<hd::threads>(tool_mesh{1, mesh.extent<pp>(), 1, mesh.extent<tp>()}, ranks, [&](world_type& world) {
       backend kernels{1};
       const auto runner =
           inf::make_runner<float>(family, world, kernels, {(answer + prompt + block) / block * 8, block}, 128);
       md::read_parameters(runner->stage(), io::safetensors_reader(folder), names);
       if (base != nullptr)
-        if (auto gathered = md::gather_falcon_base(runner->stage(), world); runner->leads()) *base = std::move(gathered);
+        if (auto gathered = md::gather_falcon_base(runner->stage(), world); runner->leads())
+          *base = std::move(gathered);
       if (!runner->leads()) {
         runner->follow();
         return;
@@ -213,7 +213,7 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   std::mutex mutex;
   for (std::int64_t k = 0; k < s.heads; ++k)
     hd::launch<hd::threads>(mesh, ranks, [&](world_type& world) {
-      using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, backend>;
+      using strategy = hd::strategy<tool_mesh, hd::schedule::named, hd::zero<1>, backend>;
       hd::train::trainer<md::with_medusa_head<Model>, strategy, world_type> trainer(world, options);
       backend kernels{1};
       for (int i = 0; i < trainer.stages(); ++i) {

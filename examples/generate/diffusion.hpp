@@ -40,7 +40,8 @@ inline void with_engine(const settings& s, const model_ranks::options& o, const 
   namespace hd = heddle;
   namespace md = heddle::model;
   namespace inf = heddle::infer;
-  using world_type = hd::world<hd::threads, model_ranks::mesh_type>;
+  using mesh_type = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::tp>>;
+  using world_type = hd::world<hd::threads, mesh_type>;
   using steps_type = inf::any_runner<float, inf::capabilities<inf::window_rows, inf::rows_see<hd::model::everything>>>;
   const std::string file = o.model + "/config.json";
   const md::masked_model about = md::masked_from_config(hd::io::read_json(file), "'" + file + "'", o.ignored_keys);
@@ -57,7 +58,7 @@ inline void with_engine(const settings& s, const model_ranks::options& o, const 
   const hd::io::safetensors_folder files(o.model);
   hd::launch_options ranks;
   ranks.timeout = std::chrono::milliseconds(0);
-  hd::launch<hd::threads>(hd::parse_mesh<model_ranks::mesh_type>(o.mesh), ranks, [&](world_type& world) {
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(o.mesh), ranks, [&](world_type& world) {
     auto kernels = computed::backend_of(o.threads);
     inf::model_runner<md::llada<float>, world_type, computed::by> runner(
         config, world, kernels, {(tokens + o.block_rows - 1) / o.block_rows, o.block_rows}, (std::max)(o.rows, tokens));

@@ -80,6 +80,7 @@ struct copied_model {
 
 TEST_CASE("losses and logits of transformers' models on every mesh", "[examples][evaluate]") {
   for (const char* model : {"gpt2",
+                            "gpt2_untied",
                             "llama3",
                             "llama_tied",
                             "qwen2",
@@ -96,6 +97,7 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
                             "qwen2_yarn",
                             "qwen3_dynamic",
                             "olmo2",
+                            "gemma2",
                             "gemma3",
                             "deepseek",
                             "deepseek_dense",
@@ -111,7 +113,8 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
                             "llama_int4",
                             "qwen3_int8",
                             "llama_fp8_tensor",
-                            "qwen2_fp8_channel"}) {
+                            "qwen2_fp8_channel",
+                            "qwen3_mxfp4"}) {
     const json expected = read(models / model / "expected.json");
     const std::string what = "--model " + (models / model).string() + tokens_of(expected["samples"]) + " --json";
     std::int64_t all_bytes = 0;
@@ -139,7 +142,8 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
         const std::string name = model;
         const bool uneven = name == "deepseek_v2_lite" || name == "qwen3_moe_plain";
         // Words, zero points and the order of groups are shared by elements of both.
-        const bool packed = name.find("_gptq") != name.npos || name == "qwen2_awq" || name == "llama_int4";
+        const bool packed =
+            name.find("_gptq") != name.npos || name == "qwen2_awq" || name == "llama_int4" || name == "qwen3_mxfp4";
         const std::int64_t twentieths = packed                                           ? 14
                                         : name == "granite_tied" || name == "qwen2_yarn" ? 16
                                         : uneven                                         ? 13

@@ -29,7 +29,7 @@ namespace inf = heddle::infer;
 
 namespace {
 
-using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>;
+using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::ep>, hd::axis<hd::tp>>;
 using world_type = hd::world<hd::threads, mesh_type>;
 using backend = hd::compute::host<HEDDLE_GEMM>;
 

@@ -219,7 +219,8 @@ TEST_CASE("matrices of folders that Python wrote have the sums that it found", "
                                                                       {"llama_int4", {form::packed, 4, 12}},
                                                                       {"qwen3_int8", each_row},
                                                                       {"llama_fp8_tensor", heddle::scale_blocks{}},
-                                                                      {"qwen2_fp8_channel", each_row}}) {
+                                                                      {"qwen2_fp8_channel", each_row},
+                                                                      {"qwen3_mxfp4", {form::mxfp4, 4, 32}}}) {
     const io::safetensors_folder read(models / name, how);
     const auto expected = io::read_json(models / name / "expected.json");
     CHECK(read.quantized().matrices == std::ssize(expected.at("sums")));
@@ -234,6 +235,49 @@ TEST_CASE("matrices of folders that Python wrote have the sums that it found", "
       CHECK(found == Approx(sum.get<double>()).epsilon(1e-9).margin(1e-9));
     }
   }
+}
+
+TEST_CASE("matrices of MXFP4 read as numbers of E2M1 times powers of two", "[io][safetensors][quantized]") {
+  using namespace quantized_test;
+  // OCP Microscaling Formats 1.0, section 5.3: all 16 numbers, and exponents that are those of float and below.
+  constexpr float numbers[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  std::vector<std::uint8_t> codes, exponents{127, 0, 254, 120, 130, 1};
+  std::vector<float> want;
+  for (std::size_t row = 0; row < 2; ++row)
+    for (std::size_t i = 0; i < 96; i += 2) {
+      const std::size_t low = (i * 7 + row) % 16, high = (i + 3 * row + 9) % 16;
+      codes.push_back(static_cast<std::uint8_t>(low | high << 4));
+      for (const std::size_t code : {low, high})
+        want.push_back(std::ldexp(numbers[code], exponents[row * 3 + i / 32] - 127));
+    }
+  const heddle::quantized_weights how(heddle::quantized_weights::form::mxfp4, 4, 32);
+  const scratch_folder folder("safetensors");
+  const auto write = [&](const char* name, std::int64_t groups) {
+    io::write_safetensors_folder(
+        folder / name,
+        std::vector<io::safetensors_output>{
+            io::safetensors_of("x.weight_packed", {2, 48}, std::span<const std::uint8_t>(codes)),
+            io::safetensors_of("x.weight_scale", {6 / groups, groups}, std::span<const std::uint8_t>(exponents))},
+        1);
+  };
+  write("m", 3);
+  const io::safetensors_folder read(folder / "m", how);
+  const auto tensor = read.tensor("x.weight");
+  CHECK(std::vector(tensor.shape().begin(), tensor.shape().end()) == std::vector<std::int64_t>{2, 96});
+  for (const std::size_t first : {std::size_t{0}, std::size_t{33}, std::size_t{95}, std::size_t{100}}) {
+    std::vector<float> all(192 - first);
+    tensor.read(static_cast<std::int64_t>(first), std::span(all));
+    CHECK(all == std::vector<float>(want.begin() + static_cast<std::ptrdiff_t>(first), want.end()));
+  }
+  write("wide", 2);
+  CHECK_THROWS_WITH(io::safetensors_folder(folder / "wide", how).tensor("x.weight"),
+                    Catch::Contains("needs the shape [2,3], it is [3,2]"));
+  exponents[4] = 255;
+  write("none", 3);
+  std::vector<float> all(192);
+  const io::safetensors_folder none(folder / "none", how);
+  const auto of_none = none.tensor("x.weight");
+  CHECK_THROWS_WITH(of_none.read(0, std::span(all)), Catch::Contains("a scale should be finite"));
 }
 
 TEST_CASE("8-bit matrices with one scale, or one for each row, and what goes beside them",

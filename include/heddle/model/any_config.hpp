@@ -53,6 +53,30 @@ struct any_config {
     with([](const auto& c) { c.validate(); });
   }
 };
+/// How many experts a block has; 0 for a family without.
+inline int experts_of(const any_config& c) {
+  return std::visit(
+      []<class Config>(const Config& of) {
+        if constexpr (requires { of.experts; })
+          return static_cast<int>(of.experts);
+        else
+          return 0;
+      },
+      c.of.config);
+}
+/// Refuses `ranks` along ep, if there are several, for a model without experts. Errors: `config_error` with the family.
+inline void require_experts(const any_config& c, int ranks) {
+  if (ranks > 1 && experts_of(c) == 0)
+    throw config_error("heddle: ep=" + std::to_string(ranks) + " splits experts, and a " + std::string(c.of.family()) +
+                       " has none: take tp or dp");
+}
+/// Refuses ranks that do not divide the experts, too. Errors: as `require_experts`; `config_error` with both numbers.
+inline void require_expert_ranks(const any_config& c, int ranks) {
+  require_experts(c, ranks);
+  if (ranks > 1 && experts_of(c) % ranks != 0)
+    throw config_error("heddle: ep=" + std::to_string(ranks) + " does not divide the " + std::to_string(experts_of(c)) +
+                       " experts of this " + std::string(c.of.family()));
+}
 /// In words, as of the family's configuration.
 inline std::string to_string(const any_config& c) {
   return c.with([](const auto& of) { return to_string(of); });

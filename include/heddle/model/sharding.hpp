@@ -64,7 +64,8 @@ struct first_context {
 };
 template <class Moving, class... More>
 struct first_context<Moving, More...> {
-  using type = typename std::conditional_t<is_context<Moving>, std::type_identity<Moving>, first_context<More...>>::type;
+  using type =
+      typename std::conditional_t<is_context<Moving>, std::type_identity<Moving>, first_context<More...>>::type;
 };
 template <class Moving>
 inline constexpr int pieces_of_moving = -1;
@@ -127,7 +128,16 @@ using expert_parallel =
     sharding<dim::split<dim::samples, Data>, dim::split<dim::samples, Expert>, dim::split<dim::heads, Tensor>,
              dim::split<dim::ffn, Tensor>, dim::split<dim::vocabulary, Tensor>, dim::split<dim::experts, Expert>>;
 
-/// The same, with the rows of the residual stream split over `Tensor` as well: between attention and MLPs each rank has its
+/// `megatron` over `Expert` and `Tensor` together, whose ranks see the same samples: heads and vocabulary are split over both, the experts of
+/// mixtures over `Expert`, and hidden units, those of each expert and of layers beside experts, over `Tensor`.
+/// Source: Liu et al. 2025, arXiv:2504.14960, section 3 (attention and experts fold the same ranks in two ways).
+template <class Data = dp, class Tensor = tp, class Expert = ep>
+using megatron_folded =
+    sharding<dim::split<dim::samples, Data>, dim::split<dim::heads, Expert>, dim::split<dim::heads, Tensor>,
+             dim::split<dim::vocabulary, Expert>, dim::split<dim::vocabulary, Tensor>, dim::split<dim::experts, Expert>,
+             dim::split<dim::ffn, Tensor>>;
+
+/// `megatron`, with the rows of the residual stream split over `Tensor` as well: between attention and MLPs each rank has its
 /// rows of each microbatch, and all_gather and reduce_scatter take the place of all_reduce. With `overlapped<Pieces>` as `Moving` these
 /// run beside the products of linear layers (asynchronous tensor parallelism).
 /// Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
@@ -146,8 +156,8 @@ template <class... S>
 struct sharding_rules<sharding<S...>> {
   /// What a split divides of the rows that layers see: those of a context split are whole rows of the batch, as samples are.
   template <class Split>
-  using divided =
-      std::conditional_t<heddle::v0::detail::is_context<typename Split::moving>, dim::samples, typename Split::dimension>;
+  using divided = std::conditional_t<heddle::v0::detail::is_context<typename Split::moving>, dim::samples,
+                                     typename Split::dimension>;
   /// The axes of the mesh that split a dimension, in the order of the sharding.
   template <class Mesh, class D>
   using axes_of = joined<std::conditional_t<std::is_same_v<D, divided<S>> && Mesh::template has<typename S::axis>,
@@ -410,9 +420,10 @@ struct layouts {
                 "heddle: split<Dim, Axis, context<...>>: a context split is one of dim::sequence");
   static_assert(detail::sharding_is_possible<detail::sharding_rules<How>::contexts <= 1, How>::value,
                 "heddle: a sharding has one context split at most: leave out the others");
-  static_assert(detail::sharding_is_possible<detail::sharding_rules<How>::context_splits_alone, How>::value,
-                "heddle: the axis of a context split divides the rows of documents, and neither samples nor heads: give "
-                "these an axis of their own");
+  static_assert(
+      detail::sharding_is_possible<detail::sharding_rules<How>::context_splits_alone, How>::value,
+      "heddle: the axis of a context split divides the rows of documents, and neither samples nor heads: give "
+      "these an axis of their own");
   static_assert(
       detail::sharding_is_possible<sequence_axes<dims<>>::size <= 1, How>::value,
       "heddle: the sequences of a model are split over one axis: leave out all split<dim::sequence, ...> but one "

@@ -71,8 +71,9 @@ consteval bool stage_can_be_sharded() {
 }
 
 // Tells a stage in the making which replica it is, and which memory it need not allocate.
-template <int Zero, class Layers>
+template <int Zero, bool InTrees = false, class Layers>
 void complete_layers(Layers& layers, int replica) noexcept {
+  if constexpr (requires { layers.tied_apart; }) layers.tied_apart = InTrees;
   if constexpr (requires { layers.replica; }) layers.replica = replica;
   if constexpr (requires { layers.lent_weights, layers.lent_gradients; }) {
     layers.lent_weights = Zero >= 3;
@@ -93,11 +94,11 @@ constexpr void require_unshard_of_all(schedule::table_view table) {
 }
 
 // Lowers a schedule for a strategy to what executors run (`schedule::plan` or `static_plan`): with RELOAD where activations come
-// back, with UNSHARD and RESHARD where weights are shares.
+// back (of a policy that is told at run time: if `reloads_now`), with UNSHARD and RESHARD where weights are shares.
 template <class Strategy, class When, class Mesh>
-constexpr auto lower_for(const When& when, const Mesh& mesh) {
+constexpr auto lower_for(const When& when, const Mesh& mesh, bool reloads_now = true) {
   auto plan = detail::lower_for_activations<typename Strategy::activations>(
-      when, detail::pipeline_mesh<typename Strategy::pipeline>(mesh));
+      when, detail::pipeline_mesh<typename Strategy::pipeline>(mesh), reloads_now);
   if constexpr (Strategy::zero::stage < 3) {
     return plan;
   } else {
@@ -275,6 +276,7 @@ class sharded_stages {
       });
       b.weights += in_bytes((zero_stage >= 3 ? owned : n) + model::of_stage::frozen_elements(h.stage));
       b.gradients += of_sums * in_bytes((zero_stage >= 2 ? owned : n) + (h.borrows() ? h.tied_elements() : 0));
+      if constexpr (requires { h.stage.tree_elements(); }) b.gradients += of_sums * in_bytes(h.stage.tree_elements());
       b.moments += h.optimizer.state_bytes();
     });
     b.lent = held_.memory().lent_bytes();

@@ -18,7 +18,7 @@ int main() {
   about.config = md::gpt2_config{.layers = 2, .heads = 2, .width = 8, .context = 4, .vocabulary = 11};
   about.tied = true;
   const md::any_config config(about);
-  heddle::launch<heddle::threads>(md::families_mesh(1, 1, 2), [&](md::families_world& world) {
+  heddle::launch<heddle::threads>(md::families_mesh(1, 1, 1, 2), [&](md::families_world& world) {
     md::families_backend kernels(1);
     const auto stage = md::make_stage<float>(config, world, kernels, md::split_layers(config.layers, 0, 1), 1, 1);
     stage->initialize(1);

@@ -36,6 +36,9 @@ MODELS = {
                                                        vocab_size=41, **COMMON)),
     "qwen2_fp8_channel": (Qwen2ForCausalLM, Qwen2Config(hidden_size=24, intermediate_size=17, num_attention_heads=4, num_key_value_heads=2,
                                                         vocab_size=41, tie_word_embeddings=False, **COMMON)),
+    # Each 32 numbers of E2M1 have an exponent.
+    "qwen3_mxfp4": (Qwen3ForCausalLM, Qwen3Config(hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+                                                  vocab_size=41, tie_word_embeddings=True, **COMMON)),
 }
 SEEDS = {name: 300 + i for i, name in enumerate(MODELS)}
 LENGTHS = [9, 4]
@@ -122,6 +125,20 @@ def fp8(layer, w, stored, each_row):
     return codes.float() * scales
 
 
+def mxfp4(layer, w, stored):
+    """OCP Microscaling Formats 1.0: exponents of 32 elements by their greatest, and the nearest E2M1 of each, low bits of a byte first."""
+    sizes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    blocks = w.reshape(w.shape[0], -1, 32)
+    exponents = blocks.abs().amax(2).log2().floor() - 2
+    scaled = blocks / exponents.exp2()[..., None]
+    codes = (scaled.abs()[..., None] - sizes).abs().argmin(-1)
+    numbers = (sizes[codes] * scaled.sign() * exponents.exp2()[..., None]).reshape(w.shape)
+    codes = (codes + 8 * (scaled < 0)).reshape(w.shape).to(torch.uint8)
+    stored[layer + ".weight_packed"] = codes[:, ::2] | codes[:, 1::2] << 4
+    stored[layer + ".weight_scale"] = (exponents + 127).to(torch.uint8)
+    return numbers
+
+
 def compressed(form, **weights):
     defaults = {"num_bits": 8, "type": "int", "strategy": "channel", "group_size": None, "symmetric": True, "dynamic": False, "actorder": None,
                 "block_structure": None, "observer": "minmax", "observer_kwargs": {}}
@@ -142,6 +159,7 @@ FORMS = {
     "qwen3_int8": (int8, compressed("int-quantized")),
     "llama_fp8_tensor": (lambda *a: fp8(*a, False), {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}),
     "qwen2_fp8_channel": (lambda *a: fp8(*a, True), compressed("float-quantized", type="float")),
+    "qwen3_mxfp4": (mxfp4, compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32)),
 }
 
 

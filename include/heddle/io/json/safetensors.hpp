@@ -416,7 +416,8 @@ class safetensors_folder {
     };
     detail::packed_parts parts{part(ends.codes), part(ends.scales), perhaps(ends.zeros), perhaps(ends.groups), {}};
     if (*ends.shape != '\0') parts.shape = part(ends.shape);
-    if (quantized_->how != quantized_weights::form::packed) parts.zeros = part(ends.zeros);
+    using form = quantized_weights::form;
+    if (quantized_->how == form::gptq || quantized_->how == form::awq) parts.zeros = part(ends.zeros);
     return safetensors_tensor(std::make_shared<detail::packed_matrix>(*quantized_, std::string(name), parts));
   }
   safetensors_tensor stored(std::string_view name) const {

@@ -1,4 +1,4 @@
-// heddle/io/safetensors/packed_matrix.hpp: reads a matrix whose numbers of 2 to 8 bits lie in words of 32, times the scales of its groups.
+// heddle/io/safetensors/packed_matrix.hpp: reads a matrix whose numbers of 2 to 8 bits lie in words of 32, or of 4 in bytes, times the scales of its groups.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -39,6 +39,7 @@ struct packed_names {
 constexpr packed_names names_of(quantized_weights::form how) noexcept {
   if (how == quantized_weights::form::gptq) return {".qweight", ".scales", ".qzeros", ".g_idx", ""};
   if (how == quantized_weights::form::awq) return {".qweight", ".scales", ".qzeros", "", ""};
+  if (how == quantized_weights::form::mxfp4) return {".weight_packed", ".weight_scale", "", "", ""};
   return {".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_g_idx", ".weight_shape"};
 }
 
@@ -117,6 +118,12 @@ class packed_matrix {
   HEDDLE_INLINE void load(std::atomic<std::int64_t>* also);
   HEDDLE_INLINE void decode(std::int64_t row, std::int64_t begin, std::int64_t end);
   bool is(quantized_weights::form f) const noexcept { return how_.how == f; }
+  // Whether a row of the matrix is one of the codes and of the scales.
+  bool has_rows_first() const noexcept {
+    return is(quantized_weights::form::packed) || is(quantized_weights::form::mxfp4);
+  }
+  // Codes in a word, or in a byte.
+  std::int64_t per_word() const noexcept { return is(quantized_weights::form::mxfp4) ? 2 : 32 / how_.bits; }
 
   quantized_weights how_;
   packed_parts parts_;
@@ -126,7 +133,7 @@ class packed_matrix {
   packed_window window_;
   std::array<rectangle, part_count> loaded_{};
   std::vector<std::byte> bytes_;
-  std::vector<std::uint32_t> words_, zero_words_;
+  std::vector<std::uint32_t> words_, zero_words_;  // of MXFP4 a byte in each
   std::vector<std::int32_t> group_of_;
   std::vector<float> scales_;
   std::vector<double> values_;

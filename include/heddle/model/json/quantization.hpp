@@ -116,7 +116,8 @@ inline quantized_weights read_compressed(config_object& c) {
   }
   pass_keys(c, {"global_compression_ratio", "ignore", "quantization_status", "version"});
   const std::string format =
-      c.text("format", "dense", {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized"});
+      c.text("format", "dense",
+             {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mxfp4-pack-quantized"});
   const nlohmann::json* const groups = c.find("config_groups");
   if (groups == nullptr || !groups->is_object() || groups->size() != 1)
     c.fail("config_groups", "one group of matrices that are quantised alike");
@@ -138,6 +139,13 @@ inline quantized_weights read_compressed(config_object& c) {
     const bool in_groups = w.text("strategy", "channel", {"group", "channel"}) == "group";
     out = {form::packed, bits, in_groups ? read_group(w, 0) : 0};
     if (!in_groups) pass_keys(w, {"group_size"});
+  } else if (format == "mxfp4-pack-quantized") {
+    w.only("num_bits", 4);
+    w.only("type", "float");
+    w.only("strategy", "group");
+    w.only("group_size", 32);
+    if (!symmetric) w.fail("symmetric", "true, as floating-point numbers are");
+    out = {form::mxfp4, 4, 32};
   } else {
     if (format != "naive-quantized") w.only("type", format == "int-quantized" ? "int" : "float");
     w.only("num_bits", 8);

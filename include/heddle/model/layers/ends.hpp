@@ -178,8 +178,9 @@ inline constexpr activation_set kept_logits = activation_named("head.logits");
 /// ignored.
 /// Shapes: x [rows, width], W [vocabulary, width], logits [rows, vocabulary].
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (parallel cross-entropy).
-/// `Chosen`: with `Tied`, `is_tied` says at run time which of the two it is (`tied_by_config`).
-template <class Norm, bool Tied, bool Chosen = false>
+/// `Chosen`: with `Tied`, `is_tied` says at run time which of the two it is (`tied_by_config`). `Capped`: logits z are
+/// `logit_cap` tanh(z / `logit_cap`) (Gemma-2).
+template <class Norm, bool Tied, bool Chosen = false, bool Capped = false>
 struct language_head {
   static constexpr bool tied = Tied;  ///< or may be, where that is `Chosen`
   static constexpr bool takes_classes = true;
@@ -191,6 +192,7 @@ struct language_head {
   std::int64_t vocabulary, width;
   double deviation = 0;
   bool is_tied = Tied;
+  double logit_cap = 0;  ///< `Capped`: of logits
 
   using table = parameter<weight, dims<dim::vocabulary>, dims<dim::width>>;
   /// What a tied head has for a weight.
@@ -221,7 +223,11 @@ struct language_head {
                 gathered_rows<whole_in, life::scratch, dims<dim::width>, dims<dim::vocabulary>>{{{width}}});
   }
 
-  using needs = compute::facet_list<compute::product_facet, compute::cross_entropy_facet, compute::loss_facet>;
+  using needs = std::conditional_t<
+      Capped,
+      compute::facet_list<compute::product_facet, compute::cross_entropy_facet, compute::loss_facet,
+                          compute::soft_cap_facet, compute::capped_cross_entropy_facet>,
+      compute::facet_list<compute::product_facet, compute::cross_entropy_facet, compute::loss_facet>>;
 
   /// Of the logits.
   constexpr double training_flops(std::int64_t /*sequence*/) const {
@@ -240,6 +246,9 @@ struct language_head {
   template <class B>
   void make_logits(const B& b, typename B::const_view h, typename B::view out) const {
     compute::matmul<transpose::no, transpose::yes>(b.compute(), h, words(b), out, typename B::scalar(0));
+    if constexpr (Capped)
+      compute::run<compute::ops::soft_cap>(b.compute(), typename B::const_row(elements_of(out)),
+                                           static_cast<typename B::sum>(logit_cap), elements_of(out));
   }
   /// Final norm and logits: what backward needs.
   template <class B>
@@ -297,9 +306,14 @@ struct language_head {
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::token_ids targets, typename B::sum scale,
                       typename B::view dx) const {
-    compute::run<compute::ops::cross_entropy_backward>(b.compute(), b[logits{}], b.vector(greatest{}),
-                                                       b.vector(sum_of_exponentials{}), targets, b.run().first_word,
-                                                       scale);
+    if constexpr (Capped)
+      compute::run<compute::ops::capped_cross_entropy_backward>(
+          b.compute(), b[logits{}], b.vector(greatest{}), b.vector(sum_of_exponentials{}), targets, b.run().first_word,
+          scale, static_cast<typename B::sum>(logit_cap));
+    else
+      compute::run<compute::ops::cross_entropy_backward>(b.compute(), b[logits{}], b.vector(greatest{}),
+                                                         b.vector(sum_of_exponentials{}), targets, b.run().first_word,
+                                                         scale);
     return backward_of_logits(b, x, dx);
   }
   template <class B>
@@ -442,37 +456,47 @@ struct language_head {
   static constexpr bool takes_all_at_once =
       !works_on_host<kernels_of<B>>() &&
       compute::chunked_cross_entropy_facet::offered<kernels_of<B>, typename B::scalar>;
-  template <class Axes>
-  struct at_most_one {
-    static constexpr bool value = Axes::size <= 1;
-    static_assert(value, "heddle: the logits of a vocabulary that several axes split are not gathered");
-    using type = Axes;
-  };
   template <class B>
-  using vocabulary_axes = typename at_most_one<typename model::detail::sharding_rules<
-      typename B::layouts::how>::template axes_of<typename B::layouts::mesh_type, dim::vocabulary>>::type;
+  using vocabulary_axes =
+      typename model::detail::sharding_rules<typename B::layouts::how>::template axes_of<typename B::layouts::mesh_type,
+                                                                                         dim::vocabulary>;
+  // Of each rank that shares the vocabulary, in the order of their group, its words: cut over one axis after the other, as layouts cut.
+  template <class... Axes, class B>
+  std::vector<row_range> words_of_ranks(const B& b) const {
+    std::vector<row_range> parts{{0, vocabulary}};
+    for (const int ranks : {b.run().world.mesh().template extent_or_one<Axes>()...}) {
+      std::vector<row_range> finer;
+      for (const row_range whole : parts)
+        for (int r = 0; r < ranks; ++r) {
+          const balanced_split cut{whole.count, ranks};
+          finer.push_back({whole.first + cut.offset(r), cut.size(r)});
+        }
+      parts = std::move(finer);
+    }
+    return parts;
+  }
 
   template <class B>
   void gather_rows(const B& b, typename B::view all, typename B::row, type_list<>) const {
     if (all.extent(0) > 0) make_logits(b, b[normed{}], all);
   }
   // Each rank's part is [rows, words]; the parts come one behind the other.
-  template <class B, class Axis>
-  void gather_rows(const B& b, typename B::view all, typename B::row room, type_list<Axis>) const {
-    auto&& group = b.run().world.template along_if<Axis>();
+  template <class B, class... Axes>
+  void gather_rows(const B& b, typename B::view all, typename B::row room, type_list<Axes...>) const {
+    auto&& group = b.run().world.template along_if<Axes...>();
     if (group.size() == 1) return gather_rows(b, all, room, type_list<>{});
     using l = laid<typename B::layouts>;
     make_logits(b, b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, b[normed{}]), b[logits{}]);
     const std::int64_t rows = b.rows();
-    const balanced_split cut{vocabulary, group.size()};
+    const std::vector<row_range> words = words_of_ranks<Axes...>(b);
     std::vector<std::int64_t> counts;
-    for (int r = 0; r < group.size(); ++r) counts.push_back(rows * cut.size(r));
+    for (const row_range own : words) counts.push_back(rows * own.count);
     const bool is_first = group.rank() == 0;
     const typename B::const_row mine = b.vector(logits{});
     if constexpr (!heddle::v0::detail::kernels_run_on_host<typename B::space>()) {
       all_gather_v(b.queue(), group, mine, room, std::span<const std::int64_t>(counts));
-      if (is_first && all.extent(0) > 0) put_beside(b, typename B::const_row(room), all, cut);
-      detail::keep_until_done<decltype(b.run().world.template along_if<Axis>())>(b.queue());
+      if (is_first && all.extent(0) > 0) put_beside(b, typename B::const_row(room), all, words);
+      detail::keep_until_done<decltype(b.run().world.template along_if<Axes...>())>(b.queue());
     } else {
       if constexpr (!B::on_host) b.queue().wait();
       const auto on_host = [](const auto& row) {
@@ -482,22 +506,23 @@ struct language_head {
                      0);
       if (!is_first || all.extent(0) == 0) return;
       const auto* part = on_host(room).data();
-      for (int p = 0; p < group.size(); ++p)
-        for (std::int64_t r = 0; r < rows; ++r, part += cut.size(p))
-          std::copy_n(part, cut.size(p), all.address() + r * vocabulary + cut.offset(p));
+      for (const row_range own : words)
+        for (std::int64_t r = 0; r < rows; ++r, part += own.count)
+          std::copy_n(part, own.count, all.address() + r * vocabulary + own.first);
     }
   }
   // The same of parts in the memory of a device: one kernel copies all of them.
   template <class B>
-  static void put_beside(const B& b, typename B::const_row parts, typename B::view all, const balanced_split& cut) {
+  static void put_beside(const B& b, typename B::const_row parts, typename B::view all,
+                         const std::vector<row_range>& ranks) {
     using T = typename B::scalar;
     const std::int64_t rows = all.extent(0), words = all.extent(1);
     heddle::v0::detail::box_copies<T, typename B::space, 2> copies(b.queue(), parts, elements_of(all));
-    for (std::int64_t p = 0; p < cut.parts; ++p) {
+    for (const row_range own : ranks) {
       heddle::v0::detail::memory_overlap<2> box;
       box.along[0].push_back({0, 0, rows});
-      box.along[1].push_back({0, cut.offset(p), cut.size(p)});
-      if (cut.size(p) > 0) copies.unpack(box, rows * cut.offset(p), {rows, words});
+      box.along[1].push_back({0, own.first, own.count});
+      if (own.count > 0) copies.unpack(box, rows * own.first, {rows, words});
     }
     copies.launch();
   }
@@ -505,18 +530,17 @@ struct language_head {
   void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<>) const {
     compute::run<compute::ops::copy>(b.compute(), mine, all);
   }
-  template <class B, class Axis>
-  void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<Axis>) const {
-    auto&& group = b.run().world.template along_if<Axis>();
+  template <class B, class... Axes>
+  void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<Axes...>) const {
+    auto&& group = b.run().world.template along_if<Axes...>();
     if (group.size() == 1) return compute::run<compute::ops::copy>(b.compute(), mine, all);
-    const balanced_split cut{vocabulary, group.size()};
     std::vector<std::int64_t> counts;
-    for (int r = 0; r < group.size(); ++r) counts.push_back(cut.size(r));
+    for (const row_range own : words_of_ranks<Axes...>(b)) counts.push_back(own.count);
     if constexpr (B::on_host) {
       group.all_gather_v(mine, all, std::span<const std::int64_t>(counts));
     } else {
       all_gather_v(b.queue(), group, mine, all, std::span<const std::int64_t>(counts));
-      detail::keep_until_done<decltype(b.run().world.template along_if<Axis>())>(b.queue());
+      detail::keep_until_done<decltype(b.run().world.template along_if<Axes...>())>(b.queue());
     }
   }
 };

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,12 +44,13 @@ HEDDLE_INLINE std::string stored_tensor::where() const {
 
 HEDDLE_INLINE packed_matrix::packed_matrix(const quantized_weights& how, std::string name, packed_parts all)
     : how_(how), parts_(all) {
-  const std::int64_t bits = how.bits, per = 32 / bits;
+  const std::int64_t bits = how.bits, per = per_word();
   const stored_tensor& codes = parts_.codes;
+  const std::string_view type = is(quantized_weights::form::mxfp4) ? "U8" : "I32";
   const std::vector<std::int64_t>& stored = codes.entry->shape;
-  if (codes.entry->dtype.name != "I32" || stored.size() != 2)
-    throw io_error("heddle: " + where() + " should be a matrix of I32, it is " + std::string(codes.entry->dtype.name) +
-                   " " + shown_extents(stored));
+  if (codes.entry->dtype.name != type || stored.size() != 2)
+    throw io_error("heddle: " + where() + " should be a matrix of " + std::string(type) + ", it is " +
+                   std::string(codes.entry->dtype.name) + " " + shown_extents(stored));
   constexpr std::int64_t most = std::int64_t{1} << 40;
   if (stored[0] > most || stored[1] > most)
     throw io_error("heddle: " + where() + " has more than 2^40 rows or columns");
@@ -60,6 +62,8 @@ HEDDLE_INLINE packed_matrix::packed_matrix(const quantized_weights& how, std::st
     in = stored[0] * 32 / bits, out = stored[1];
   } else if (is(quantized_weights::form::awq)) {
     in = stored[0], out = stored[1] * per;
+  } else if (is(quantized_weights::form::mxfp4)) {
+    out = stored[0], in = stored[1] * per;
   } else {
     const stored_tensor& says = *parts_.shape;
     require_stored(says, "I64 I32", {2}, "the shape of a matrix");
@@ -80,8 +84,8 @@ HEDDLE_INLINE packed_matrix::packed_matrix(const quantized_weights& how, std::st
   const std::string because = std::to_string(bits) + " bits and " +
                               (how.group > 0 ? "groups of " + std::to_string(how.group) + " columns" : "one group") +
                               " of a matrix of shape " + shown_extents(std::vector<std::int64_t>{out, in});
-  const bool rows_first = is(quantized_weights::form::packed);
-  require_stored(parts_.scales, "F16 BF16 F32",
+  const bool rows_first = has_rows_first();
+  require_stored(parts_.scales, is(quantized_weights::form::mxfp4) ? "U8 F8_E8M0" : "F16 BF16 F32",
                  rows_first ? std::vector{out, group_count_} : std::vector{group_count_, out}, because);
   if (parts_.zeros)
     require_stored(*parts_.zeros, "I32",
@@ -101,7 +105,7 @@ HEDDLE_INLINE std::int64_t packed_matrix::stored_bytes() const noexcept {
 
 HEDDLE_INLINE std::array<packed_matrix::rectangle, packed_matrix::part_count> packed_matrix::rectangles(
     const packed_window& w) const {
-  const std::int64_t bits = how_.bits, per = 32 / bits, top = w.row, below = w.row + w.rows;
+  const std::int64_t bits = how_.bits, per = per_word(), top = w.row, below = w.row + w.rows;
   const bool some = how_.group > 0 && !parts_.groups;  // else all groups, or the one
   const std::int64_t g = some ? w.begin / how_.group : 0;
   const std::int64_t count = (some ? (w.end - 1) / how_.group + 1 : group_count_) - g;
@@ -113,7 +117,7 @@ HEDDLE_INLINE std::array<packed_matrix::rectangle, packed_matrix::part_count> pa
     all[which] = {&t, rows.first, rows.second, columns.first, columns.second};
   };
   const auto of_rows = from(top, below), of_groups = from(g, g + count);
-  if (is(quantized_weights::form::packed)) {
+  if (has_rows_first()) {
     set(codes, parts_.codes, of_rows, from(w.begin / per, parts_of(w.end, per)));
     set(scales, parts_.scales, of_rows, of_groups);
     if (parts_.zeros) set(zeros, *parts_.zeros, from(top / per, parts_of(below, per)), of_groups);
@@ -149,10 +153,17 @@ HEDDLE_INLINE void packed_matrix::load(std::atomic<std::int64_t>* also) {
     if (loaded_[which].of == nullptr) return;
     read(loaded_[which]);
     to.resize(static_cast<std::size_t>(loaded_[which].rows * loaded_[which].columns));
-    if constexpr (std::is_same_v<decltype(to.data()), float*>)
-      convert_elements(loaded_[which].of->entry->dtype.name, bytes_.data(), to.data(), std::ssize(to));
-    else
+    const bool is_bytes = loaded_[which].of->entry->dtype.bits == 8;
+    if constexpr (std::is_same_v<decltype(to.data()), float*>) {
+      if (!is_bytes) convert_elements(loaded_[which].of->entry->dtype.name, bytes_.data(), to.data(), std::ssize(to));
+      for (std::size_t i = 0; is_bytes && i < bytes_.size(); ++i)  // 2^(e - 127), and 255 is no number
+        to[i] = bytes_[i] == std::byte{255} ? std::numeric_limits<float>::quiet_NaN()
+                                            : std::ldexp(1.0f, std::to_integer<int>(bytes_[i]) - 127);
+    } else if (is_bytes) {
+      for (std::size_t i = 0; i < bytes_.size(); ++i) to[i] = std::to_integer<std::uint8_t>(bytes_[i]);
+    } else {
       std::memcpy(to.data(), bytes_.data(), bytes_.size());
+    }
   };
   take(codes, words_);
   take(zeros, zero_words_);
@@ -174,7 +185,7 @@ HEDDLE_INLINE void packed_matrix::decode(std::int64_t row, std::int64_t begin, s
   values_.resize(static_cast<std::size_t>(end - begin));
   const int bits = how_.bits;
   const std::uint32_t mask = (1u << bits) - 1;
-  const std::int64_t per = 32 / bits;
+  const std::int64_t per = per_word();
   const auto word = [](const std::vector<std::uint32_t>& of, std::int64_t at) {
     return of[static_cast<std::size_t>(at)];
   };
@@ -203,6 +214,8 @@ HEDDLE_INLINE void packed_matrix::decode(std::int64_t row, std::int64_t begin, s
     if (is(quantized_weights::form::awq)) return interleaved(zero_words_, z.at(g, row / per));
     return along(zero_words_, z.at(row / per, g), 0, row % per * bits);
   };
+  // Of E2M1, twice: a sign and three bits.
+  constexpr int twice[8] = {0, 1, 2, 3, 4, 6, 8, 12};
   std::int64_t group = -1;
   std::int64_t from = 0;
   double scale = 0;
@@ -213,8 +226,13 @@ HEDDLE_INLINE void packed_matrix::decode(std::int64_t row, std::int64_t begin, s
     if (g != group) {
       group = g;
       from = zero(g);
-      const auto at = is(quantized_weights::form::packed) ? s.at(row, g) : s.at(g, row);
+      const auto at = has_rows_first() ? s.at(row, g) : s.at(g, row);
       scale = static_cast<double>(scales_[static_cast<std::size_t>(at)]);
+    }
+    if (is(quantized_weights::form::mxfp4)) {
+      const double size = twice[code(i) & 7] * 0.5 * scale;
+      values_[static_cast<std::size_t>(i - begin)] = code(i) >= 8 ? -size : size;
+      continue;
     }
     // Of at most 9 and 24 bits: exact.
     values_[static_cast<std::size_t>(i - begin)] = static_cast<double>(std::int64_t{code(i)} - from) * scale;

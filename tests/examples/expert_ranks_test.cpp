@@ -1,0 +1,176 @@
+// tests/examples/expert_ranks_test.cpp: tools on meshes with an ep axis give what transformers and one rank give, and refuse ep where it does not fit.
+#include "catch.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path expert_models = HEDDLE_SOURCE_DIR "/tests/golden/models";
+
+struct tool_answer {
+  int status = -1;
+  std::string text;  // what the program printed, errors too
+};
+tool_answer run_tool(const std::string& command) {
+  tool_answer a;
+  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/" + command + " 2>&1").c_str(), "r");
+  if (out == nullptr) return a;
+  std::array<char, 4096> piece{};
+  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
+  const int status = ::pclose(out);
+  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return a;
+}
+std::string bytes_of_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+nlohmann::json expected_of(const std::string& model) {
+  return nlohmann::json::parse(bytes_of_file(expert_models / model / "expected.json"));
+}
+std::string tokens_options(const nlohmann::json& samples) {
+  std::string text;
+  for (const auto& sample : samples) {
+    text += " --tokens ";
+    for (std::size_t i = 0; i < sample.size(); ++i) text += (i > 0 ? "," : "") + sample[i].dump();
+  }
+  return text;
+}
+struct expert_folder {
+  fs::path path = fs::temp_directory_path() / ("heddle-expert-ranks-" + std::to_string(::getpid()));
+  expert_folder() { fs::create_directories(path); }
+  expert_folder(const expert_folder&) = delete;
+  expert_folder& operator=(const expert_folder&) = delete;
+  ~expert_folder() { fs::remove_all(path); }
+};
+
+}  // namespace
+
+TEST_CASE("evaluate on meshes with ep has transformers' losses and logits", "[examples][evaluate][experts]") {
+  for (const std::string model : {"mixtral_four", "qwen3_moe_plain", "deepseek", "deepseek_dense", "deepseek_plain"}) {
+    const auto expected = expected_of(model);
+    for (const std::string mesh : {"ep=2", "ep=2,tp=2", "dp=2,pp=2,ep=2"}) {
+      CAPTURE(model, mesh);
+      const tool_answer a = run_tool("evaluate --model " + (expert_models / model).string() +
+                                     tokens_options(expected["samples"]) + " --json --mesh " + mesh);
+      CAPTURE(a.text);
+      REQUIRE(a.status == 0);
+      const auto got = nlohmann::json::parse(a.text);
+      const double loss = expected["loss_f32"].get<double>();
+      CHECK(std::abs(got["loss"].get<double>() - loss) < 1e-5 * loss);
+      for (std::size_t i = 0; i < expected["last_logits"].size(); ++i) {
+        const auto here = got["last_logits"][i].get<std::vector<double>>();
+        const auto there = expected["last_logits"][i].get<std::vector<double>>();
+        REQUIRE(here.size() == there.size());
+        double worst = 0, greatest = 0;
+        for (std::size_t k = 0; k < here.size(); ++k) {
+          worst = (std::max)(worst, std::abs(here[k] - there[k]));
+          greatest = (std::max)(greatest, std::abs(there[k]));
+        }
+        CHECK(worst < 1e-5 * greatest);
+      }
+    }
+  }
+}
+
+TEST_CASE("generate on meshes with ep has transformers' tokens", "[examples][generate][experts]") {
+  for (const std::string model : {"mixtral_four", "qwen3_moe_plain"}) {
+    const auto expected = expected_of(model);
+    for (const std::string mesh : {"ep=2", "ep=2,tp=2"}) {
+      CAPTURE(model, mesh);
+      // As many as the context has room for.
+      const tool_answer a =
+          run_tool("generate --model " + (expert_models / model).string() + tokens_options(expected["samples"]) +
+                   " --temperature 0 --max-tokens 20 --speculate ngram --mesh " + mesh);
+      CAPTURE(a.text);
+      REQUIRE(a.status == 0);
+      for (std::size_t i = 0; i < expected["samples"].size(); ++i) {
+        std::string line = "prompt " + std::to_string(i) + ":";
+        for (std::size_t k = 0; k < 20; ++k) line += " " + expected["generated"][i][k].dump();
+        CHECK_THAT(a.text, Contains(line));
+      }
+    }
+  }
+}
+
+TEST_CASE("convert on meshes with ep gives the bytes that were read", "[examples][convert][experts]") {
+  const expert_folder folder;
+  for (const std::string model : {"mixtral_four", "qwen3_moe_plain", "deepseek"})
+    for (const std::string format : {"huggingface", "heddle"}) {
+      CAPTURE(model, format);
+      const std::string from = (expert_models / model).string(), first = (folder.path / "first").string(),
+                        second = (folder.path / "second").string();
+      REQUIRE(
+          run_tool("convert --from " + from + " --to " + first + " --format " + format + " --mesh ep=2,tp=2").status ==
+          0);
+      REQUIRE(run_tool("convert --from " + first + " --to " + second + " --mesh pp=2,ep=2").status == 0);
+      CHECK(bytes_of_file(fs::path(second) / "model.safetensors") ==
+            bytes_of_file(expert_models / model / "model.safetensors"));
+      fs::remove_all(first);
+      fs::remove_all(second);
+    }
+}
+
+TEST_CASE("finetune on meshes with ep learns what one rank learns", "[examples][finetune][experts]") {
+  if (!fs::exists(fs::path(HEDDLE_EXAMPLES_DIR) / "finetune")) return;
+  const expert_folder folder;
+  std::ofstream(folder.path / "text.txt")
+      << std::string(40, 'a') + "the experts of a mixture learn a few words" + std::string(400, 'b');
+  const auto losses = [&](const std::string& mesh, const std::string& how) {
+    const std::string out = (folder.path / "out").string();
+    fs::remove_all(out);
+    const tool_answer a = run_tool("finetune --model " + (expert_models / "mixtral_four").string() +
+                                   " --bytes --text " + (folder.path / "text.txt").string() + " --out " + out +
+                                   " --steps 6 --lr 0.01 --batch 4 --context 16 --mesh " + mesh + how);
+    CAPTURE(a.text);
+    REQUIRE(a.status == 0);
+    std::array<double, 2> found{};
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::string before = i == 0 ? "before  validation loss " : "after   validation loss ";
+      REQUIRE(a.text.find(before) != std::string::npos);
+      found[i] = std::stod(a.text.substr(a.text.find(before) + before.size()));
+    }
+    return found;
+  };
+  for (const std::string how : {"", " --lora-rank 3"}) {
+    const auto one = losses("dp=1", how);
+    CHECK(one[1] < one[0] - 0.01);
+    for (const std::string mesh : {"ep=2", "dp=2,ep=2,tp=2"}) {
+      CAPTURE(mesh, how);
+      const auto many = losses(mesh, how);
+      CHECK(many[0] == Approx(one[0]).epsilon(1e-5));
+      CHECK(many[1] == Approx(one[1]).epsilon(1e-4));
+    }
+  }
+}
+
+TEST_CASE("tools refuse ep for a family without experts, and one that does not divide them", "[examples][experts]") {
+  const expert_folder folder;
+  const std::string out = (folder.path / "out").string();
+  const auto model = [](const std::string& name) { return (expert_models / name).string(); };
+  for (const std::string tool :
+       {"evaluate --tokens 1,2 --model ", "generate --tokens 1,2 --model ", "convert --to " + out + " --from "}) {
+    CAPTURE(tool);
+    CHECK_THAT(run_tool(tool + model("llama3") + " --mesh ep=2").text,
+               Contains("ep=2 splits experts, and a llama has none: take tp or dp"));
+    CHECK_THAT(run_tool(tool + model("mixtral") + " --mesh ep=2").text,
+               Contains("ep=2 does not divide the 5 experts of this mixtral"));
+  }
+}
