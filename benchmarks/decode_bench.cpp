@@ -76,6 +76,56 @@ void decode(benchmark::State& state) {
   });
 }
 
+// Blocks by_head against blocks by_token: steps of both in turn. Counter `ratio`: speed of by_head to by_token, of the medians. Argument 0: tokens before; 1: sequences; 2: whether
+// blocks of a sequence lie apart, as after a while in an engine. Where they follow one another, by_token reads them in place, and by_head copies them first.
+void blocks_by_head(benchmark::State& state) {
+  using mesh = hd::mesh<hd::axis<hd::tp, 1>>;
+  using backend = hd::compute::host<HEDDLE_GEMM>;
+  const std::int64_t before = state.range(0), sequences = state.range(1), apart = state.range(2);
+  hd::launch<hd::threads, mesh>([&](auto& world) {
+    backend kernels{1};
+    md::llama_config config = shape;
+    config.context = static_cast<int>(before + 16);
+    const std::int64_t each = config.context / 16;
+    using runner_type = inf::model_runner<md::llama<float>, std::remove_cvref_t<decltype(world)>, backend>;
+    const inf::cache_extent cache{.blocks = sequences * each, .block_rows = 16};
+    inf::cache_extent heads = cache;
+    heads.order = inf::cache_order::by_head;
+    runner_type by_token(config, world, kernels, cache, 256), by_head(config, world, kernels, heads, 256);
+    by_token.stage().initialize(1);
+    by_head.stage().initialize(1);
+    inf::step step;
+    std::vector<float> logits(static_cast<std::size_t>(sequences * config.vocabulary));
+    for (std::int64_t s = 0; s < sequences; ++s) {
+      step.sequences.push_back({s, 1, before, s * each, each});
+      for (std::int64_t b = 0; b < each; ++b)
+        step.blocks.push_back(static_cast<std::int32_t>(s * each + (apart == 0 ? b : b * 37 % each)));
+      step.tokens.push_back(static_cast<std::int32_t>(17 * s % config.vocabulary));
+      step.wanted.push_back(s);
+    }
+    std::vector<double> token, head;
+    for (bool first = true; auto _ : state) {
+      const auto seconds = [&](runner_type& runner) { return time_of([&] { runner.run(step, logits); }).wall; };
+      if (first) seconds(by_token), seconds(by_head);
+      first = false;
+      token.push_back(seconds(by_token));
+      head.push_back(seconds(by_head));
+    }
+    state.counters["by_token"] = static_cast<double>(sequences) / median(token);
+    state.counters["by_head"] = static_cast<double>(sequences) / median(head);
+    state.counters["ratio"] = median(token) / median(head);
+  });
+}
+BENCHMARK(blocks_by_head)
+    ->ArgNames({"before", "sequences", "apart"})
+    ->Args({1008, 1, 1})
+    ->Args({1008, 8, 1})
+    ->Args({8176, 4, 1})
+    ->Args({1008, 1, 0})
+    ->Args({8176, 4, 0})
+    ->Iterations(31)
+    ->Unit(benchmark::kMillisecond);
+
 void arguments(benchmark::internal::Benchmark* b) {
   b->ArgNames({"threads", "before", "sequences"})->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(9);
   for (const int threads : {1, 2}) {

@@ -1,6 +1,6 @@
 // benchmarks/monoid_bench.cpp: sets folded by a learned operator in a tree, and by the recurrence with the same weights: forward,
 // width 128, one core, portable products. The depth of the recurrence is the size of a set, that of the tree its logarithm; the tree
-// does both orders, twice the products that a recurrence needs; `one_order` multiplies as much and uses half.
+// does both orders, twice the products of a recurrence.
 //   monoid_bench [rounds]
 #include "read_bandwidth.hpp"
 

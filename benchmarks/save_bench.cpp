@@ -1,7 +1,7 @@
 // What saves cost a training run: a step held by a save in the background against one copy of the rank's bytes, and a
 // save that is waited for against writing and flushing the same bytes, on ranks that are threads, in turn. Then the
 // index of a save of 1,024 tensors in 1,024 parts.
-// Usage: save_bench [folder = .] [rounds = 3] [layers = 12]
+// Usage: save_bench [folder = .] [rounds = 3] [layers = 12] [ranks = 2]
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/background_saves.hpp>
@@ -29,7 +29,7 @@ namespace {
 
 namespace hd = heddle;
 namespace fs = std::filesystem;
-using mesh = hd::mesh<hd::axis<hd::dp, 2>>;
+using mesh = hd::mesh<hd::axis<hd::dp>>;
 using strategy =
     hd::strategy<mesh, hd::schedule::one_f_one_b<hd::microbatches<1>>, hd::zero<0>, hd::compute::host<HEDDLE_GEMM>>;
 
@@ -49,13 +49,13 @@ void write_and_flush(const fs::path& path, std::span<const char> bytes) {
   if (fd < 0 || ::fsync(fd) != 0 || ::close(fd) != 0) throw hd::io_error("save_bench: cannot flush " + path.string());
 }
 
-void saves(const fs::path& folder, int rounds, int layers) {
+void saves(const fs::path& folder, int rounds, int layers, int ranks) {
   hd::train::options<hd::model::gpt2_config> options;
   options.model = {.layers = layers, .heads = 8, .width = 512, .context = 16, .vocabulary = 8192};
-  options.batch = 2;
+  options.batch = ranks;
   options.steps = 1000000;
   options.threads_per_rank = 1;
-  hd::launch<hd::threads>(mesh{}, [&](auto& world) {
+  hd::launch<hd::threads>(mesh{ranks}, [&](auto& world) {
     hd::train::trainer<hd::model::gpt2<float>, strategy, std::remove_reference_t<decltype(world)>> trainer(world,
                                                                                                            options);
     auto& all = world.control();
@@ -68,14 +68,14 @@ void saves(const fs::path& folder, int rounds, int layers) {
       return seconds;
     };
     const bool speaks = world.rank() == 0;
-    std::vector<double> held, copied, waited, written, there;
+    std::vector<double> held, snapshot, copied, waited, written, there;
     {
       hd::train::background_saves background(trainer, folder / "background", {});
       std::int64_t step = 0;
       const auto next = [&] {  // saves of one step would replace each other
         all.barrier();
         ++step;
-        trainer.set_position(step, 2 * step);
+        trainer.set_position(step, ranks * step);
       };
       next();
       background(trainer);
@@ -89,6 +89,7 @@ void saves(const fs::path& folder, int rounds, int layers) {
         copied.push_back(timed([&] { std::memcpy(to.data(), from.data(), bytes); }));
         next();
         held.push_back(timed([&] { background(trainer); }));
+        snapshot.push_back(1e-9 * static_cast<double>(background.stats().last_copy_ns));
         there.push_back(timed([&] { background.wait(); }));
         // What a disk takes in at once may depend on what it has had: each comes first in turn.
         for (const bool plainly : {round % 2 == 0, round % 2 != 0}) {
@@ -103,16 +104,20 @@ void saves(const fs::path& folder, int rounds, int layers) {
         }
       }
       if (speaks) {
-        std::printf("ranks, bytes of one                         %8d %14zu\n", world.size(), bytes);
-        std::printf("one copy of a rank's bytes                  %8.1f ms\n", 1e3 * median(copied));
-        std::printf("step held by a save in the background       %8.1f ms   %.2f x the copy\n", 1e3 * median(held),
-                    median(held) / median(copied));
-        std::printf("write and fsync of the same bytes           %8.1f ms   %.0f MB/s\n", 1e3 * median(written),
-                    static_cast<double>(bytes) * world.size() * 1e-6 / median(written));
-        std::printf("save that is waited for                     %8.1f ms   %.2f x write and fsync\n",
-                    1e3 * median(waited), median(waited) / median(written));
-        std::printf("save in the background there after          %8.1f ms\n", 1e3 * median(there));
+        const double all_bytes = static_cast<double>(bytes) * ranks;
+        const auto line = [&](const char* name, const std::vector<double>& seconds, const char* text, double with) {
+          std::printf("%-44s%8.1f ms   %7.0f MB/s   ", name, 1e3 * median(seconds), all_bytes * 1e-6 / median(seconds));
+          std::printf(text, with);
+        };
+        std::printf("ranks, bytes of one                         %8d %14zu\n", ranks, bytes);
+        line("one copy of a rank's bytes", copied, "\n", 0);
+        line("step held by a save in the background", held, "%.2f x the copy\n", median(held) / median(copied));
+        line("  of it the copy, on rank 0", snapshot, "\n", 0);
+        line("write and fsync of the same bytes", written, "\n", 0);
+        line("save that is waited for", waited, "%.2f x write and fsync\n", median(waited) / median(written));
+        line("save in the background there after", there, "\n", 0);
         std::printf("held / waited for                           %8.2f %%\n", 100 * median(held) / median(waited));
+        std::printf("held / writing as much at 500 MB/s          %8.2f %%\n", 100 * median(held) * 500e6 / all_bytes);
       }
     }
   });
@@ -164,7 +169,8 @@ int main(int argc, char** argv) {
   fs::create_directories(folder);
   int status = 0;
   try {
-    saves(folder, argc > 2 ? std::atoi(argv[2]) : 3, argc > 3 ? std::atoi(argv[3]) : 12);
+    const auto number = [&](int i, int otherwise) { return argc > i ? std::max(1, std::atoi(argv[i])) : otherwise; };
+    saves(folder, number(2, 3), number(3, 12), number(4, 2));
     index_of_many(folder);
   } catch (const std::exception& e) {
     std::printf("%s\n", e.what());

@@ -1,11 +1,13 @@
 // What sharding gradients and weights costs: training steps of a GPT-2 on four data-parallel ranks under zero<1>, zero<2>
 // and zero<3>, in turn, for few and for many tokens on each rank. Each rank has one stage, so zero<3> gathers the weights once a step.
 // Then what reduce_beside costs on two stages a rank, under zero<2>.
-// Usage: zero_stages_bench [rounds = 3 [beside]]
+// Then what determinism::mesh_to_mesh costs under zero<1>.
+// Usage: zero_stages_bench [rounds = 3 [beside | determinism]]
 #include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/generate/breadth_first.hpp>
+#include <heddle/train/mesh_to_mesh.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 
@@ -15,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -51,9 +54,9 @@ struct cost {
 };
 
 // The medians of five steps behind a first one, which is left out.
-template <int Stage, class When = hd::schedule::one_f_one_b<hd::microbatches<1>>, class Reductions = hd::reduce_in_turn>
+template <int Stage, class When = hd::schedule::one_f_one_b<hd::microbatches<1>>, class Policy = hd::reduce_in_turn>
 cost step(std::int64_t samples) {
-  using strategy = hd::strategy<mesh, When, hd::zero<Stage>, backend, Reductions>;
+  using strategy = hd::strategy<mesh, When, hd::zero<Stage>, backend, Policy>;
   std::vector<double> seconds, processor;
   std::clock_t before = 0;
   hd::train::options<hd::model::gpt2_config> options;
@@ -80,18 +83,17 @@ cost step(std::int64_t samples) {
   return {median(seconds), median(processor)};
 }
 
-// With two stages a rank, the first of which to be through is reduced beside the other's backward.
-void beside(int rounds) {
-  using loop = hd::schedule::breadth_first<hd::microbatches<1>, 2>;
-  for (const std::int64_t samples : {4, 16}) {
+// What a policy takes beside the steps without it.
+template <int Stage, class When, class Policy>
+void compare(int rounds, const char* what, std::initializer_list<std::int64_t> batches) {
+  for (const std::int64_t samples : batches) {
     std::vector<double> clock, processor;
     for (int k = 0; k < rounds; ++k) {
-      const cost in_turn = step<2, loop>(samples), with = step<2, loop, hd::reduce_beside>(samples);
-      clock.push_back(with.seconds / in_turn.seconds);
-      processor.push_back(with.processor / in_turn.processor);
+      const cost without = step<Stage, When>(samples), with = step<Stage, When, Policy>(samples);
+      clock.push_back(with.seconds / without.seconds);
+      processor.push_back(with.processor / without.processor);
     }
-    std::printf("%14lld tokens a rank, zero<2>, two stages: reduce_beside takes",
-                static_cast<long long>(samples * config.context / 4));
+    std::printf("%14lld tokens a rank, %s takes", static_cast<long long>(samples * config.context / 4), what);
     for (std::vector<double>* x : {&clock, &processor}) {
       std::sort(x->begin(), x->end());
       std::printf(" x%.3f (%.3f-%.3f) of %s", (*x)[x->size() / 2], x->front(), x->back(),
@@ -101,11 +103,24 @@ void beside(int rounds) {
   }
 }
 
+// With two stages a rank, the first of which to be through is reduced beside the other's backward.
+void beside(int rounds) {
+  using loop = hd::schedule::breadth_first<hd::microbatches<1>, 2>;
+  compare<2, loop, hd::reduce_beside>(rounds, "zero<2>, two stages: reduce_beside", {4, 16});
+}
+void determinism(int rounds) {
+  using hd::determinism::mesh_to_mesh;
+  compare<1, hd::schedule::one_f_one_b<hd::microbatches<1>>, mesh_to_mesh>(rounds, "zero<1>: mesh_to_mesh", {4, 16});
+  compare<1, hd::schedule::one_f_one_b<hd::microbatches<4>>, mesh_to_mesh>(
+      rounds, "zero<1>, 4 microbatches: mesh_to_mesh", {16});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? (std::max)(1, std::atoi(argv[1])) : 3;
   if (argc > 2 && std::string_view(argv[2]) == "beside") return beside(rounds), 0;
+  if (argc > 2 && std::string_view(argv[2]) == "determinism") return determinism(rounds), 0;
   std::printf(
       "GPT-2, %lld layers of %lld, four ranks of dp, float, %s; a step in ms: median of %d rounds, least to most\n",
       static_cast<long long>(config.layers), static_cast<long long>(config.width), backend(1).gemm_name(), rounds);
@@ -134,4 +149,5 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
   beside(rounds);
+  determinism(rounds);
 }

@@ -18,11 +18,11 @@ SECTIONS = {
     "I come from": ["docs/from/*"],
     "Who, where, how, when": [*_tutorial("mesh layout comm schedule"), "docs/schedules",
                               *_tutorial("own_schedules own_schedule_training own_split describe choosing testing core tensor redco loss_expressions monoids")],
-    "Ranks and machines": _tutorial("mpi_program mpi nccl launch_order cores actors place photonic"),
+    "Ranks and machines": _tutorial("mpi_program mpi nccl launch_order cores actors flow place photonic"),
     "Kernels and devices": _tutorial("compute compute_precision attention_kernels backends kokkos kokkos_backend cuda cuda_backend cuda_products "
                                      "cuda_attention cuda_experts cuda_ranks cuda_training memory device_memory"),
     "Models": _tutorial("model own_layer own_model own_stage sharding experts families hugging_face safetensors tokenizers chat_templates adapters"),
-    "Training": _tutorial("train zero precision chunked_loss own_loop own_optimizer own_learning_rate ending saves stores from_pytorch data packing io "
+    "Training": _tutorial("train zero determinism precision chunked_loss own_loop own_optimizer own_learning_rate ending saves stores from_pytorch data packing io "
                           "context documents branches skippipe atomization online privacy"),
     "Inference": _tutorial("infer cache sampling speculation pools elastic diffusion long_context infer_laws infer_precision model_runner serve "
                            "serve_in_a_program nano_batches experts_placement"),
@@ -70,6 +70,8 @@ root_doc = ROOT
 source_suffix = {".md": "markdown"}
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**"]
 myst_heading_anchors = 4
+myst_ref_domains = ["std"]  # the others would parse each link as a name of C++, and of others
+smartquotes = False
 highlight_language = "text"
 pygments_style, pygments_dark_style = "friendly", "monokai"
 html_show_search_summary = html_copy_source = html_show_sourcelink = False  # a summary would fetch pages, which file:// refuses

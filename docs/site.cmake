@@ -23,7 +23,7 @@ if(missing)
   message(FATAL_ERROR "heddle: the site needs the packages ${missing}: run scripts/bootstrap docs (PyPI: pip install sphinx furo myst-parser, and -DHEDDLE_SPHINX=<its sphinx-build>)")
 endif()
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH repository)
-execute_process(COMMAND "${CMAKE_COMMAND}" -E env PYTHONDONTWRITEBYTECODE=1 "${SPHINX}" -q -W --keep-going -c "${CMAKE_CURRENT_LIST_DIR}" -d "${TREES}" "${repository}" "${FOLDER}"
+execute_process(COMMAND "${CMAKE_COMMAND}" -E env PYTHONDONTWRITEBYTECODE=1 "${SPHINX}" -q -j auto -W --keep-going -c "${CMAKE_CURRENT_LIST_DIR}" -d "${TREES}" "${repository}" "${FOLDER}"
   RESULT_VARIABLE rc)
 if(NOT rc EQUAL 0)
   message(FATAL_ERROR "heddle: Sphinx ended with status ${rc}")

@@ -23,6 +23,7 @@
 #include HEDDLE_GEMM_HEADER
 
 #include "model_folder.hpp"
+#include "offload_option.hpp"
 #include "text_tokens.hpp"
 #include "tool.hpp"
 #include "trained_folder.hpp"
@@ -45,13 +46,14 @@ namespace hd = heddle;
 namespace io = heddle::io;
 namespace md = heddle::model;
 using hd::dp, hd::pp, hd::tp;
-using strategy = hd::strategy<tool_mesh, hd::schedule::named, hd::zero<1>, hd::compute::host<HEDDLE_GEMM>>;
+using strategy =
+    hd::strategy<tool_mesh, hd::schedule::named, hd::zero<1>, hd::compute::host<HEDDLE_GEMM>, offload_option::policy>;
 
 namespace {
 
 struct settings {
   std::string model, text, chat, out, save, mesh = "dp=1", plan;
-  std::vector<std::string> ignored_keys;
+  std::vector<std::string> ignored_keys, offload;
   std::int64_t steps = 100, batch = 8, most_bytes = 5000000000;
   int microbatches = 1, rank = 0, context = 128, print_every = 10;
   std::int64_t save_every = 0;
@@ -103,6 +105,7 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
   options.microbatches = s.microbatches;
   if (!s.plan.empty()) s.chosen.apply(options);
   options.steps = s.steps;
+  options.offload.store.directories = s.offload;
   options.learning_rate = {.peak = s.lr,
                            .minimum = s.lr / 10,
                            .warmup_steps = s.steps / 20,
@@ -153,6 +156,7 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
       return;
     }
     signals.reset();
+    offload_option::say(trainer, s.offload);
     validate("after  ");
     std::string fault;
     try {
@@ -178,6 +182,7 @@ int finetune(const settings& s, const model_folder& of, io::output_folder& out) 
 int run(settings s) {
   if (s.text.empty() && s.chat.empty()) throw tool::usage_error("heddle: --text is required, or --chat");
   tool::require_model(s.model);
+  offload_option::require_written(s.offload);
   if (!s.plan.empty()) {
     s.chosen = hd::train::read_strategy_file(s.plan);
     hd::train::require_compiled(s.chosen, {.zero = {1}, .axes = {"dp", "pp", "ep", "tp"}, .recomputes = false},
@@ -216,6 +221,7 @@ int main(int argc, char** argv) {
   app.add_option("--lora-alpha", s.alpha, "adapters count alpha / rank times; 0: twice the rank");
   app.add_option("--batch", s.batch, "samples per step");
   app.add_option("--microbatches", s.microbatches, "pieces of a dp rank's samples per step")->excludes(plan);
+  offload_option::add(app, s.offload);
   app.add_option("--context", s.context, "tokens per sample, at most (GPT-2: the model's)");
   app.add_option("--seed", s.seed, "seed of adapters and of the order of samples");
   app.add_option("--save", s.save, "folder for saves")->otherwise("OUT.saves, for what a signal ends");

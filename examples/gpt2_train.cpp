@@ -39,6 +39,7 @@
 #include "gpt2_train/settings.hpp"
 #include "gpt2_train/ways.hpp"
 #include "gpt2_train/windows.hpp"
+#include "offload_option.hpp"
 #include "run_store.hpp"
 #include "tool.hpp"
 #include "training_saves.hpp"
@@ -114,6 +115,7 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s, 
   o.batch = s.batch;
   o.microbatches = s.microbatches;
   o.recompute = s.recompute;
+  o.offload.store.directories = s.offload;
   o.layers_per_stage = s.layers_per_stage;
   if (s.layers_by_cost) {
     using model = hd::model::gpt2<T>;
@@ -164,7 +166,7 @@ static bool train_in_windows(const settings& s, const hd::launch_options& launch
 template <class T, class Precision = hd::precision<>>
 static int train(const settings& s) {
   using strategy = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<1>, backend, hd::observe::recorder,
-                                hd::activations::recompute<>, Precision>;
+                                hd::activations::recompute<offload_option::policy>, Precision>;
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   // What cannot run is said before anything is read or started.
   const auto when = schedule_of<T>(s);
@@ -172,6 +174,7 @@ static int train(const settings& s) {
   options.stop = &hd::train::stop_on_signal::flag();
   options.validate();
   hd::model::parse_recompute(s.recompute);
+  offload_option::require_written(s.offload);
   const std::unique_ptr<hd::io::store> store = tool::open_store(s.save);  // none: a folder
   const auto [corpus, files, nesting] = read_text(s);
   const hd::io::dataset data(corpus.tokens(), {.context = s.context, .batch = s.batch, .seed = s.seed});
@@ -294,6 +297,7 @@ static int train(const settings& s) {
       std::printf("MFU          %.1f %% of the measured GEMM peak: %.0f tokens/s x %.2f MFLOP\n",
                   100 * rate * passed.flops_per_token() / peak, rate, passed.flops_per_token() * 1e-6);
     }
+    offload_option::say(trainer, s.offload);
     hd::observe::gather(recorder, world.control());
     if (speaks) results::report(mesh, trainer.plan().table, recorder, about, saved_bytes, s.trace, s.timeline);
     if (s.sample > 0 && !s.prompt.empty()) {

@@ -1,6 +1,7 @@
 // Tests of a user's own split policy, operator and layouts, without a test framework.
 // run:
 // mpi: 6
+// virtual: 12
 // prints: backwards cuts every size: holds in
 // prints: louder is a commutative monoid: holds in
 // prints: our layouts hold, move and differentiate: holds in

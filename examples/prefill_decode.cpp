@@ -1,5 +1,6 @@
 // Computes prompts on one mesh and answers on another, at the same time: the cache goes along, and the answers are those of one engine.
-// run: 1 2
+// With a third argument it draws when which rank computed what.
+// run: 1 2 pools.svg
 // prints: prompts on tp=1, answers on tp=2
 // prints: 5 requests, 310 rows handed over, 620 KiB sent
 // prints: the answers are those of one engine
@@ -7,21 +8,27 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/engine_lane.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/move_cache.hpp>
 #include <heddle/infer/pools.hpp>
+#include <heddle/infer/timed_steps.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/sim/served_chart.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace hd = heddle;
@@ -31,6 +38,7 @@ namespace {
 using pool_mesh = hd::mesh<hd::axis<hd::tp>>;
 using pool_world = hd::world<hd::threads, pool_mesh>;
 using runner_type = infer::model_runner<hd::model::llama<double>, pool_world, hd::compute::host<>>;
+using timed_type = infer::timed_steps<runner_type>;
 using mover_type = infer::cache_mover<pool_world, hd::compute::host<>, runner_type::stage_type>;
 using answers = std::map<infer::request_id, std::vector<std::int32_t>>;
 
@@ -53,9 +61,9 @@ answers answer(Engine& engine) {  // an engine, or pools
 }  // namespace
 
 int main(int argc, char** argv) try {
-  const int prompts = argc == 3 ? std::atoi(argv[1]) : 1, tp = argc == 3 ? std::atoi(argv[2]) : 2;
-  if ((argc != 1 && argc != 3) || prompts < 1 || tp < 1)
-    return std::printf("usage: prefill_decode [RANKS_OF_PROMPTS RANKS_OF_ANSWERS]\n"), 2;
+  const int prompts = argc >= 3 ? std::atoi(argv[1]) : 1, tp = argc >= 3 ? std::atoi(argv[2]) : 2;
+  if (argc == 2 || argc > 4 || prompts < 1 || tp < 1)
+    return std::printf("usage: prefill_decode [RANKS_OF_PROMPTS RANKS_OF_ANSWERS [PICTURE.svg]]\n"), 2;
   // Rank 0 leads the pool of answers, the first rank behind them that of prompts.
   std::vector<int> second(static_cast<std::size_t>(prompts + tp));
   std::iota(second.begin(), second.end(), 0);
@@ -64,6 +72,7 @@ int main(int argc, char** argv) try {
   std::atomic<long long> bytes = 0;
   long long requests = 0, rows = 0, used = 0, same = 0;
   infer::engine_lane lane;
+  std::vector<hd::sim::served_span> spans;
   runner_type* leads_prompts = nullptr;
   mover_type* there = nullptr;
   hd::launch<hd::threads>(pool_mesh{prompts + tp}, [&](pool_world& world) {
@@ -79,14 +88,19 @@ int main(int argc, char** argv) try {
     world.control().barrier();
     if (world.rank() == 0) {
       const infer::lane_end end(lane);
-      infer::engine<runner_type> alone(own), prefill_engine(*leads_prompts), decode_engine(own);
+      infer::engine<runner_type> alone(own);
       const answers expected = answer(alone);
+      const auto begin = timed_type::clock::now();
+      timed_type of_prompt_steps(*leads_prompts, tp, prompts, begin), of_answer_steps(own, 0, tp, begin);
+      infer::engine<timed_type> prefill_engine(of_prompt_steps), decode_engine(of_answer_steps);
       infer::mover_link link(*leads_prompts, own, mover, *there, lane);
       infer::pools pools(prefill_engine, decode_engine, link, lane);
       same = answer(pools) == expected ? 1 : 0;
       requests = std::ssize(expected);
       rows = link.rows();
       used = pools.counts().cache.used;
+      for (const timed_type* of : {&of_prompt_steps, &of_answer_steps})
+        spans.insert(spans.end(), of->spans().begin(), of->spans().end());
       own.finish();
     } else if (world.rank() == tp) {
       lane.serve();
@@ -96,6 +110,13 @@ int main(int argc, char** argv) try {
     }
     bytes += mover.bytes_sent();
   });
+  if (argc == 4) {
+    std::vector<std::string> names;
+    for (int r = 0; r < tp + prompts; ++r)
+      names.push_back((r < tp ? "answers " : "prompts ") + std::to_string(r < tp ? r : r - tp));
+    const auto chart = hd::sim::served_chart(spans, names, "two pools", 1000);  // milliseconds
+    if (!(std::ofstream(argv[3]) << hd::gantt_svg(chart))) throw hd::io_error(std::string("cannot write ") + argv[3]);
+  }
   std::printf("prompts on tp=%d, answers on tp=%d\n%lld requests, %lld rows handed over, %lld KiB sent\n", prompts, tp,
               requests, rows, bytes / 1024);
   std::printf("%s\nblocks in use afterwards: %lld\n",

@@ -2,7 +2,7 @@
 // a sum, or an operator that is learned as well, over elements that lie on two ranks; a recurrence beside them.
 // run: 500
 // mpi: 6 slow
-// virtual: 66 4
+// virtual: 12 4
 // prints: the learned monoid beats the sum on larger sets: yes
 // prints: the loss lowers the associativity defect: yes
 // prints: one rank and three give the same bits: yes

@@ -20,7 +20,7 @@ namespace hd = heddle;
 /// What a run needs at the very least, over all ranks. In floating point, which no setting overflows. Units: bytes.
 struct need {
   double state = 0;        ///< weights and gradients once for each dp rank, two moments once (ZeRO-1)
-  double activations = 0;  ///< of one microbatch on each stage: with `--recompute` the blocks' inputs alone
+  double activations = 0;  ///< of one microbatch on each stage: with `--recompute` or `--offload` their inputs alone
 };
 
 inline need of(const settings& s, const hd::model::gpt2_config& c, int dp, std::size_t element) {
@@ -28,7 +28,7 @@ inline need of(const settings& s, const hd::model::gpt2_config& c, int dp, std::
   const double parameters =
       (static_cast<double>(c.vocabulary) + c.context) * width + layers * (12 * width * width + 13 * width) + 2 * width;
   const double samples = std::ceil(static_cast<double>(s.batch) / dp / s.microbatches);
-  const double of_token = layers * (s.recompute == "none" ? 16 : 1) * width + c.vocabulary;
+  const double of_token = layers * (s.recompute == "none" && s.offload.empty() ? 16 : 1) * width + c.vocabulary;
   return {size * parameters * (2.0 * dp + 2), size * dp * samples * c.context * of_token};
 }
 

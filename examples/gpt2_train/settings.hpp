@@ -6,6 +6,7 @@
 #include <heddle/train/options.hpp>
 #include <heddle/train/strategy_choice.hpp>
 
+#include "../offload_option.hpp"
 #include "../run_store.hpp"
 #include "../tool.hpp"
 
@@ -30,6 +31,7 @@ struct settings {
   bool layers_by_cost = false;
   std::vector<int> layers_per_stage;
   std::string recompute = "none";
+  std::vector<std::string> offload;  // folders
   int microbatches = 4;
   int layers = 4, heads = 4, width = 128, context = 64;
   std::int64_t batch = 24, steps = 1000;
@@ -104,6 +106,7 @@ inline void declare(tool::command_line& app, settings& s) {
                  "saved activations to drop and compute again: none, full, \"every <k>\" or \"first <n>\" blocks, or "
                  "names: mlp.hidden,..")
       ->excludes(plan);
+  offload_option::add(app, s.offload);
   app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")
       ->range(1, 65536)
       ->excludes(plan);

@@ -8,6 +8,7 @@
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/gathered_words.hpp>
+#include <heddle/comm/in_flight.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/launch_order.hpp>
 #include <heddle/comm/launcher.hpp>

@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/cores.hpp>
+#include <heddle/core/determinism.hpp>
 #include <heddle/core/device_runtime.hpp>
 #include <heddle/core/durations.hpp>
 #include <heddle/core/dyadic.hpp>

@@ -1,6 +1,7 @@
 // heddle/model.hpp: layers, models made of them, and the stages of pipelines.
 #pragma once
 
+#include <heddle/model/any_layers.hpp>
 #include <heddle/model/any_stage.hpp>
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/balance_experts.hpp>

@@ -8,6 +8,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/captured_step.hpp>
 #include <heddle/train/captured_steps.hpp>
+#include <heddle/train/determined.hpp>
 #include <heddle/train/eager_step.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_parts.hpp>

@@ -251,6 +251,21 @@ void check_gradients_of_losses() {
     e.backend.queue().copy(e.in[0], e.gradient[0]);
     co::run<co::ops::cross_entropy_backward>(e.backend, e.shaped(e.gradient[0], 5, 4), m, sum, targets, 0, e.weight[0]);
   });
+  check_gradients<B>("cross_entropy below a cap", {of_float(5 * 4, 1)}, 1, [](auto& e) {
+    const auto cap = e.weight[0] * 0 + 1 / decltype(+e.weight[0])(2);
+    auto below = e.zeros(5 * 4), m = e.zeros(5), sum = e.zeros(5), picked = e.zeros(5);
+    const auto logits = e.shaped(below, 5, 4);
+    const auto targets = e.list(std::vector<std::int32_t>{3, 0, -1, 2, 3});
+    co::run<co::ops::soft_cap>(e.backend, e.in[0], cap, below);
+    co::run<co::ops::row_max>(e.backend, logits, m);
+    co::run<co::ops::row_sum_exp>(e.backend, logits, m, sum);
+    co::run<co::ops::pick_target>(e.backend, logits, targets, 0, picked);
+    e.number([&](auto where) { co::run<co::ops::cross_entropy_loss>(e.backend, m, sum, picked, targets, where); });
+    if (!e.backward) return;
+    e.backend.queue().copy(below, e.gradient[0]);
+    co::run<co::ops::capped_cross_entropy_backward>(e.backend, e.shaped(e.gradient[0], 5, 4), m, sum, targets, 0,
+                                                    e.weight[0], cap);
+  });
   check_gradients<B>("squared_error", {of_float(19, 7)}, 1, [](auto& e) {
     const auto target = e.t.some(19);
     e.number([&](auto where) { co::run<co::ops::squared_error>(e.backend, e.in[0], target, where); });
@@ -281,27 +296,37 @@ void check_gradients_of_products() {
                                                   e.shaped(e.gradient[0], s.rows(), 3 * s.width()));
   });
   // Grouped queries of width 3, values of width 2; every mask, queries in two slices and in none that have keys.
-  check_gradients<B>(
-      "attention by slices", {of_float(7 * 12, 1), of_float(5 * 6, 2), of_float(5 * 4, 3)}, 7 * 8, [](auto& e) {
-        using co::slice_mask;
-        const auto slices = e.list(std::vector<co::attention_slice>{{0, 3, 0, 3, slice_mask::causal},
-                                                                    {0, 3, 3, 5, slice_mask::full},
-                                                                    {3, 5, 1, 5, slice_mask::inverse_causal},
-                                                                    {5, 6, 0, 4, slice_mask::bi_causal},
-                                                                    {6, 7, 2, 2, slice_mask::full}});
-        const auto heads = [&](auto row, std::int64_t rows, std::int64_t n, std::int64_t width) {
-          return co::heads_of(e.shaped(row, rows, n * width), n, width);
-        };
-        const auto q = heads(e.in[0], 7, 4, 3), k = heads(e.in[1], 5, 2, 3), v = heads(e.in[2], 5, 2, 2),
-                   out = heads(e.out, 7, 4, 2);
-        auto lse = e.zeros(4 * 7);
-        const auto scale = e.weight[0] * 0 + 1 / decltype(+e.weight[0])(2);
-        co::run<co::ops::attention>(e.backend, q, k, v, slices, scale, out, lse, co::key_pages_in<typename B::space>{});
-        if (e.backward)
-          co::run<co::ops::attention_backward>(e.backend, heads(e.d, 7, 4, 2), q, k, v, out, lse, slices, scale,
-                                               heads(e.gradient[0], 7, 4, 3), heads(e.gradient[1], 5, 2, 3),
-                                               heads(e.gradient[2], 5, 2, 2), co::key_pages_in<typename B::space>{});
-      });
+  for (const bool capped : {false, true})
+    check_gradients<B>(
+        capped ? "attention by slices, scores below a cap" : "attention by slices",
+        {of_float(7 * 12, 1), of_float(5 * 6, 2), of_float(5 * 4, 3)}, 7 * 8, [capped](auto& e) {
+          using co::slice_mask;
+          const auto slices = e.list(std::vector<co::attention_slice>{{0, 3, 0, 3, slice_mask::causal},
+                                                                      {0, 3, 3, 5, slice_mask::full},
+                                                                      {3, 5, 1, 5, slice_mask::inverse_causal},
+                                                                      {5, 6, 0, 4, slice_mask::bi_causal},
+                                                                      {6, 7, 2, 2, slice_mask::full}});
+          const auto heads = [&](auto row, std::int64_t rows, std::int64_t n, std::int64_t width) {
+            return co::heads_of(e.shaped(row, rows, n * width), n, width);
+          };
+          const auto q = heads(e.in[0], 7, 4, 3), k = heads(e.in[1], 5, 2, 3), v = heads(e.in[2], 5, 2, 2),
+                     out = heads(e.out, 7, 4, 2);
+          auto lse = e.zeros(4 * 7);
+          const auto scale = e.weight[0] * 0 + 1 / decltype(+e.weight[0])(2), cap = scale / 2;
+          const co::key_pages_in<typename B::space> pages{};
+          if (capped)
+            co::run<co::ops::capped_attention>(e.backend, q, k, v, slices, scale, cap, out, lse, pages);
+          else
+            co::run<co::ops::attention>(e.backend, q, k, v, slices, scale, out, lse, pages);
+          if (!e.backward) return;
+          const auto d = heads(e.d, 7, 4, 2), dq = heads(e.gradient[0], 7, 4, 3), dk = heads(e.gradient[1], 5, 2, 3),
+                     dv = heads(e.gradient[2], 5, 2, 2);
+          if (capped)
+            co::run<co::ops::capped_attention_backward>(e.backend, d, q, k, v, out, lse, slices, scale, cap, dq, dk, dv,
+                                                        pages);
+          else
+            co::run<co::ops::attention_backward>(e.backend, d, q, k, v, out, lse, slices, scale, dq, dk, dv, pages);
+        });
 }
 
 /// Of the choice of experts, of rows moved to them and their products, and of their balance.

@@ -271,6 +271,11 @@ auto cross_entropy(std::int64_t rows, std::int64_t columns) {
   co::run<co::ops::row_max>(t.backend, again, m), co::run<co::ops::row_sum_exp>(t.backend, again, m, sum);
   co::run<co::ops::weighted_cross_entropy_backward>(t.backend, again, m, sum, targets, 1, t.sums(rows));
   t.note("cross_entropy_backward with a factor for each row", again);
+  auto below = t.some(rows, columns);
+  co::run<co::ops::row_max>(t.backend, below, m), co::run<co::ops::row_sum_exp>(t.backend, below, m, sum);
+  co::run<co::ops::capped_cross_entropy_backward>(t.backend, below, m, sum, targets, 1, hd::sum_of_type<T>(0.1),
+                                                  hd::sum_of_type<T>(7));
+  t.note("cross_entropy_backward below a cap", below);
   co::run<co::ops::row_max>(t.backend, logits, m), co::run<co::ops::row_sum_exp>(t.backend, logits, m, sum);
   co::run<co::ops::cross_entropy_backward>(t.backend, logits, m, sum, targets, 1, hd::sum_of_type<T>(0.1));
   t.note("cross_entropy_backward", logits);
@@ -475,7 +480,7 @@ auto attention(std::int64_t rows) {
 
 // Grouped queries, every mask, queries in several slices and in none, values of another width, pages; heads inside wider rows.
 template <class B>
-auto sliced_attention(const std::vector<std::int32_t>& order) {
+auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0) {
   trial<B, double> t;
   using space = typename B::space;
   const std::int64_t queries = 13, keys = 12;
@@ -502,11 +507,18 @@ auto sliced_attention(const std::vector<std::int32_t>& order) {
     else
       pages = {hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(order)), n), 3};
   }
-  co::run<co::ops::attention>(t.backend, q, k, v, listed, 0.4, out, lse, pages);
+  const auto of_out = co::heads_of(d, 4, 3), dq = co::heads_of(dq_rows, 4, 4), dk = co::heads_of(dk_rows, 2, 4),
+             dv = co::heads_of(dv_rows, 2, 3);
+  if (cap > 0)
+    co::run<co::ops::capped_attention>(t.backend, q, k, v, listed, 0.4, cap, out, lse, pages);
+  else
+    co::run<co::ops::attention>(t.backend, q, k, v, listed, 0.4, out, lse, pages);
   t.note("out", out_rows), t.note("lse", lse);
-  co::run<co::ops::attention_backward>(t.backend, co::heads_of(d, 4, 3), q, k, v, out, lse, listed, 0.4,
-                                       co::heads_of(dq_rows, 4, 4), co::heads_of(dk_rows, 2, 4),
-                                       co::heads_of(dv_rows, 2, 3), pages);
+  if (cap > 0)
+    co::run<co::ops::capped_attention_backward>(t.backend, of_out, q, k, v, out, lse, listed, 0.4, cap, dq, dk, dv,
+                                                pages);
+  else
+    co::run<co::ops::attention_backward>(t.backend, of_out, q, k, v, out, lse, listed, 0.4, dq, dk, dv, pages);
   t.note("dq", dq_rows), t.note("dk", dk_rows), t.note("dv", dv_rows);
   return t.results;
 }
@@ -867,7 +879,7 @@ void compare_with_host(double tolerance, double of_products,
     CAPTURE(rows, columns);
     check(elementwise<B, T>(rows, columns), elementwise<host, T>(rows, columns), tolerance, columns >= 12 ? 26 : 22);
     check(norms<B, T>(rows, columns), norms<host, T>(rows, columns), tolerance, 15);
-    check(cross_entropy<B, T>(rows, columns), cross_entropy<host, T>(rows, columns), tolerance, 6);
+    check(cross_entropy<B, T>(rows, columns), cross_entropy<host, T>(rows, columns), tolerance, 7);
     check(sums_and_steps<B, T>(rows, columns), sums_and_steps<host, T>(rows, columns), tolerance, 16);
     check(cached_rows<B, T>(columns), cached_rows<host, T>(columns), tolerance, columns >= 8 ? 2 : 1);
   }
@@ -945,7 +957,7 @@ void compare_bf16_with_host_and_double() {
         all.insert(all.end(), other.begin(), other.end());
       return all;
     };
-    const std::size_t count = (columns >= 12 ? 26u : 22u) + 15 + 6 + 6;
+    const std::size_t count = (columns >= 12 ? 26u : 22u) + 15 + 7 + 6;
     const auto got = all_of(static_cast<B*>(nullptr), static_cast<half*>(nullptr), rows, columns);
     check(got, all_of(static_cast<host*>(nullptr), static_cast<half*>(nullptr), rows, columns), 0x1p-7, count);
     check(got, all_of(static_cast<host*>(nullptr), static_cast<double*>(nullptr), rows, columns), 0x1p-6, count);
@@ -990,6 +1002,7 @@ void compare_corners_with_host() {
   for (const auto& pages : trial_pages) {
     CAPTURE(pages);
     check(sliced_attention<B>(pages), sliced_attention<host>(pages), 1e-10, 5);
+    check(sliced_attention<B>(pages, 0.3), sliced_attention<host>(pages, 0.3), 1e-10, 5);
   }
   check(attention_of_overflows<B>(), attention_of_overflows<host>(), 1e-6, 5);
   check(not_finite<B>(), not_finite<host>(), 1e-10, 4);

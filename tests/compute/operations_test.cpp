@@ -32,7 +32,7 @@ using all_operations =
          ops::embedding, ops::embedding_backward, ops::gelu, ops::gelu_backward, ops::add, ops::scale, ops::fill,
          ops::copy, ops::cast<float>, ops::add_bias, ops::add_bias_backward, ops::sum_of_squares, ops::count_nonfinite,
          ops::squared_error, ops::squared_error_backward, ops::cross_entropy_loss, ops::gated<hc::silu>,
-         ops::gated_backward<hc::silu>, ops::soft_cap, ops::soft_cap_backward>;
+         ops::gated_backward<hc::silu>, ops::soft_cap, ops::soft_cap_backward, ops::capped_cross_entropy_backward>;
 
 template <hc::transpose TA>
 using products_of = list<ops::matmul<TA, hc::transpose::no>, ops::matmul<TA, hc::transpose::yes, true>,
@@ -249,6 +249,15 @@ struct definition {
   void operator()(ops::cross_entropy_backward, v& logits, const v& m, const v& sum, const ids& targets,
                   std::int64_t first, S scale) const {
     (*this)(ops::weighted_cross_entropy_backward{}, logits, m, sum, targets, first, v(m.size(), scale));
+  }
+  void operator()(ops::capped_cross_entropy_backward, v& logits, const v& m, const v& sum, const ids& targets,
+                  std::int64_t first, S scale, S cap) const {
+    const v before = logits;
+    (*this)(ops::cross_entropy_backward{}, logits, m, sum, targets, first, scale);
+    each([&](auto, auto, auto at) {
+      const S part = before[at] / cap;
+      logits[at] = logits[at] * (S(1) - part * part);
+    });
   }
   void operator()(ops::add_to_softmax, const v& logits, const ids& targets, std::int64_t first, v& m, v& sum,
                   v& picked) const {

@@ -3,7 +3,8 @@
 #   cmake -DWAY=install|find_package|refused|add_subdirectory|fetch_content|plain|pkg_config|cuda|compiled|impl|
 #              deb|vcpkg|cps
 #         -DSOURCE=<heddle> -DBUILD=<heddle's build directory> -DFOLDER=<scratch> -DCXX=<compiler> -DGENERATOR=<CMake's>
-#         [-DCOMPONENTS=mpi,range_v3] [-DNVCC=<nvcc> -DNVCC_HOST=<g++>] [-DPYTHON=<python3>] -P consume.cmake
+#         [-DCOMPONENTS=mpi,range_v3] [-DNVCC=<nvcc> -DNVCC_HOST=<g++>] [-DPYTHON=<python3>] [-DLIBRARY_CXX=<compiler>]
+#         -P consume.cmake
 #
 # `install` comes first: it installs into one directory and moves the result to another, where the others find it.
 cmake_minimum_required(VERSION 3.25)
@@ -144,10 +145,13 @@ elseif(WAY STREQUAL "cps")  # with a CMake of the Python index: found, built, ru
     message(FATAL_ERROR "HEDDLE_CPS with CMake ${CMAKE_VERSION} said:\n${output}")
   endif()
 elseif(WAY STREQUAL "compiled")
-  # Installed as a static library, for a program that links it; to be quick without optimization and as one unit. (That each room's
-  # bodies compile by themselves is for the tests of the rooms, which link them.)
+  # Installed as a static library, for a program that links it; to be quick without optimization, as one unit and by LIBRARY_CXX where
+  # that is given. (That each room's bodies compile by themselves is for the tests of the rooms, which link them.)
   set(separate "${SOURCE}/tests/consume/separate")
-  must("${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${CXX}" -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O0"
+  if(NOT LIBRARY_CXX)
+    set(LIBRARY_CXX "${CXX}")
+  endif()
+  must("${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${LIBRARY_CXX}" -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O0"
     -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 -DHEDDLE_COMPILED=ON -DHEDDLE_FAMILIES=gpt2_f32
     -DHEDDLE_TESTS=OFF -DHEDDLE_EXAMPLES=OFF -DHEDDLE_BENCHMARKS=OFF -S "${SOURCE}" -B "${scratch}/heddle")
   must("${CMAKE_COMMAND}" --build "${scratch}/heddle")

@@ -244,6 +244,12 @@ TEST_CASE("bytes are the published constants", "[context]") {
     constexpr std::int64_t w = 6;
     const hd::context_cut window = one_document("contiguous", n, length, masks::window<w>{}.slices(length));
     for (int r = 0; r < n; ++r) CHECK(forward("gather", window, r).total() == (r + 1 < n ? 2 * (w - 1) * g / s : 0));
+    // SpikingBrain-7B's window of 4,096 in 16 bits: 8.39 MB whatever the length, but for a query's own key.
+    const hd::context_shape brain{
+        .query_heads = 28, .key_heads = 4, .head_dim = 128, .value_dim = 128, .element_bytes = 2, .sum_bytes = 4};
+    const hd::context_cut wide = one_document("contiguous", n, 8192 * n, masks::window<>{4096}.slices(8192 * n));
+    CHECK(bytes_sent(table_of("gather", wide, context_pass::forward), brain, 0).total() ==
+          8388608 - 2 * brain.key_heads * brain.head_dim * brain.element_bytes);
     if (n == 3) continue;
     // Heads for rows: with as many ranks as key heads, and with more.
     const std::int64_t copies = (std::max)(std::int64_t{1}, n / z.key_heads);
@@ -251,6 +257,19 @@ TEST_CASE("bytes are the published constants", "[context]") {
       const std::string name = "ulysses-" + std::to_string(n);
       CHECK(forward(name.c_str(), full, r).total() * n == (n - 1) * (f + copies * 2 * g + f_sums + l));
     }
+  }
+}
+
+TEST_CASE("a window sends the keys and values of its tokens but one", "[context]") {
+  // SpikingBrain-7B: 4 heads of keys and of values, 128 elements of 2 bytes each. attention_test counts what runs send.
+  constexpr hd::context_shape hybrid{28, 4, 128, 128, 2, 4};
+  constexpr std::int64_t window = 4096, of_token = 2 * 4 * 128 * 2;
+  static_assert(window * of_token == 8'388'608);  // published: 8.39 MB
+  for (const int n : {2, 8}) {
+    const hd::context_cut cut = one_document("contiguous", n, n * 8192, masks::window<>{window}.slices(n * 8192));
+    const hd::context_table table = table_of("gather", cut, context_pass::forward);
+    for (int r = 0; r < n; ++r)
+      CHECK(bytes_sent(table, hybrid, r).total() == (r + 1 < n ? (window - 1) * of_token : 0));
   }
 }
 

@@ -42,6 +42,11 @@ void launch_each(cuda_memory::queue& queue, std::int64_t n, const Body& body) {
     for (std::int64_t i = n; i-- > 0;) body(i);  // no order is promised
   });
 }
+// And this in heddle/compute/cuda/stream_launcher.hpp.
+inline void exclusive_sum(cuda_memory::queue& queue, std::int64_t n, const std::int64_t* in, std::int64_t* out) {
+  ++cuda_double::launches();
+  cuda_double::enqueue(queue.stream(), [=] { std::exclusive_scan(in, in + n, out, std::int64_t{0}); });
+}
 }  // namespace heddle::inline v0
 
 namespace cuda_double {

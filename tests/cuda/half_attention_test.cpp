@@ -28,6 +28,8 @@ TEST_CASE("attention takes bf16 and f16, with statistics of float", "[cuda][law]
   STATIC_REQUIRE(co::attention_facet::offered<emulated<2>, hd::f16>);
   STATIC_REQUIRE(co::sliced_attention_facet::offered<co::host<>, hd::f16>);
   STATIC_REQUIRE(co::attention_facet::offered<co::host<>, hd::bf16>);
+  STATIC_REQUIRE(co::capped_attention_facet::offered<emulated<2>, hd::bf16>);
+  STATIC_REQUIRE(co::capped_attention_facet::offered<co::host<>, hd::f16>);
 }
 
 TEST_CASE("attention of 16-bit elements on the host is that of double", "[cuda]") {
@@ -38,6 +40,14 @@ TEST_CASE("attention of 16-bit elements on the host is that of double", "[cuda]"
 TEST_CASE("attention of 16-bit elements that tensor cores do not take goes by float", "[cuda]") {
   compare<emulated<1>, hd::bf16>(odd_problems());
   compare<emulated<4>, hd::f16>(odd_problems());
+}
+
+TEST_CASE("attention of 16-bit elements with scores below a cap goes by float", "[cuda]") {
+  std::vector<problem> capped{{"a cap", 20, 20, 4, 2, 64, co::causal_sequences(1, 20)}};
+  for (const problem& p : odd_problems()) capped.push_back(p);
+  for (problem& p : capped) p.cap = 0.7;
+  compare<co::host<>, hd::bf16>(capped);
+  compare<emulated<4>, hd::bf16>(capped);
 }
 
 namespace {

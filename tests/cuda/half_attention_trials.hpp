@@ -36,6 +36,7 @@ struct problem {
   std::int64_t most_keys = 0;  // of `key_pages_in`, as the next two
   std::vector<std::int32_t> few_rows{};
   std::int64_t few_slices = 0;
+  double cap = 0;  // of scores; 0: none
   std::int64_t values() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 using numbers = std::vector<double>;
@@ -71,6 +72,27 @@ inline double scale_of(const problem& p) {
   return static_cast<double>(1.0f / std::sqrt(static_cast<float>(p.head_dim)));
 }
 
+// Attention of a problem, whose scores may have a cap.
+template <class B, class Q, class K, class V, class Slices, class Scale, class Out, class Lse, class Pages>
+void attend(const problem& p, B& backend, const Q& q, const K& k, const V& v, const Slices& slices, Scale scale,
+            const Out& out, const Lse& lse, const Pages& pages) {
+  if (p.cap > 0)
+    co::run<co::ops::capped_attention>(backend, q, k, v, slices, scale, static_cast<Scale>(p.cap), out, lse, pages);
+  else
+    co::run<co::ops::attention>(backend, q, k, v, slices, scale, out, lse, pages);
+}
+template <class B, class Out, class Q, class K, class V, class Lse, class Slices, class Scale, class Dq, class Dk,
+          class Dv, class Pages>
+void attend_backward(const problem& p, B& backend, const Out& dout, const Q& q, const K& k, const V& v, const Out& out,
+                     const Lse& lse, const Slices& slices, Scale scale, const Dq& dq, const Dk& dk, const Dv& dv,
+                     const Pages& pages) {
+  if (p.cap > 0)
+    co::run<co::ops::capped_attention_backward>(backend, dout, q, k, v, out, lse, slices, scale,
+                                                static_cast<Scale>(p.cap), dq, dk, dv, pages);
+  else
+    co::run<co::ops::attention_backward>(backend, dout, q, k, v, out, lse, slices, scale, dq, dk, dv, pages);
+}
+
 /// The host's attention in double. A template, since nvcc 13.0 fails on packs of what is instantiated at once.
 template <class Host = co::host<>>
 void expected_forward(const problem& p, const operands& x, outcome& y) {
@@ -80,10 +102,9 @@ void expected_forward(const problem& p, const operands& x, outcome& y) {
   Host backend(1);
   const co::key_pages pages{p.pages, p.page_rows};
   y.out.assign(x.dout.size(), 0), y.lse.assign(static_cast<std::size_t>(p.heads * p.queries), 0);
-  co::run<co::ops::attention>(backend, heads(x.q, p.queries, p.heads, p.head_dim),
-                              heads(x.k, p.key_rows, p.kv_heads, p.head_dim),
-                              heads(x.v, p.key_rows, p.kv_heads, p.values()), p.slices, scale_of(p),
-                              heads(y.out, p.queries, p.heads, p.values()), std::span(y.lse), pages);
+  attend(p, backend, heads(x.q, p.queries, p.heads, p.head_dim), heads(x.k, p.key_rows, p.kv_heads, p.head_dim),
+         heads(x.v, p.key_rows, p.kv_heads, p.values()), p.slices, scale_of(p),
+         heads(y.out, p.queries, p.heads, p.values()), std::span(y.lse), pages);
 }
 /// The gradients, from an output and a log-sum-exp that are given.
 template <class Host = co::host<>>
@@ -95,12 +116,11 @@ void expected_backward(const problem& p, const operands& x, outcome& y) {
   const co::key_pages pages{p.pages, p.page_rows};
   y.dq.assign(x.q.size(), 0), y.dk.assign(x.k.size(), 0), y.dv.assign(x.v.size(), 0);
   const numbers &out = y.out, &lse = y.lse;
-  co::run<co::ops::attention_backward>(
-      backend, heads(x.dout, p.queries, p.heads, p.values()), heads(x.q, p.queries, p.heads, p.head_dim),
-      heads(x.k, p.key_rows, p.kv_heads, p.head_dim), heads(x.v, p.key_rows, p.kv_heads, p.values()),
-      heads(out, p.queries, p.heads, p.values()), lse, p.slices, scale_of(p),
-      heads(y.dq, p.queries, p.heads, p.head_dim), heads(y.dk, p.key_rows, p.kv_heads, p.head_dim),
-      heads(y.dv, p.key_rows, p.kv_heads, p.values()), pages);
+  attend_backward(p, backend, heads(x.dout, p.queries, p.heads, p.values()), heads(x.q, p.queries, p.heads, p.head_dim),
+                  heads(x.k, p.key_rows, p.kv_heads, p.head_dim), heads(x.v, p.key_rows, p.kv_heads, p.values()),
+                  heads(out, p.queries, p.heads, p.values()), lse, p.slices, scale_of(p),
+                  heads(y.dq, p.queries, p.heads, p.head_dim), heads(y.dk, p.key_rows, p.kv_heads, p.head_dim),
+                  heads(y.dv, p.key_rows, p.kv_heads, p.values()), pages);
 }
 
 /// Heads of `Half` in rows that are wider, in the backend's memory.
@@ -175,7 +195,7 @@ outcome computed(const problem& p, const operands& x, const outcome& given, bool
   std::vector<float> level(static_cast<std::size_t>(p.heads * p.queries), -7.0f);
   const auto lse = hd::detail::row_at<space>(t.keep(level), p.heads * p.queries);
   const auto scale = static_cast<float>(scale_of(p));
-  co::run<co::ops::attention>(t.backend, q.heads(), k.heads(), v.heads(), slices, scale, out.heads(), lse, pages);
+  attend(p, t.backend, q.heads(), k.heads(), v.heads(), slices, scale, out.heads(), lse, pages);
   outcome y;
   y.out = out.values();
   t.backend.queue().copy(lse, level);
@@ -186,8 +206,8 @@ outcome computed(const problem& p, const operands& x, const outcome& given, bool
   const auto given_lse = hd::detail::row_at<space>(static_cast<const float*>(t.keep(level)), p.heads * p.queries);
   auto given_out = kept(given.out, p.queries, p.heads, p.values()), dq = kept(x.q, p.queries, p.heads, p.head_dim),
        dk = kept(x.k, p.key_rows, p.kv_heads, p.head_dim), dv = kept(x.v, p.key_rows, p.kv_heads, p.values());
-  co::run<co::ops::attention_backward>(t.backend, dout.heads(), q.heads(), k.heads(), v.heads(), given_out.heads(),
-                                       given_lse, slices, scale, dq.heads(), dk.heads(), dv.heads(), pages);
+  attend_backward(p, t.backend, dout.heads(), q.heads(), k.heads(), v.heads(), given_out.heads(), given_lse, slices,
+                  scale, dq.heads(), dk.heads(), dv.heads(), pages);
   y.dq = dq.values(), y.dk = dk.values(), y.dv = dv.values();
   return y;
 }

@@ -80,6 +80,7 @@ struct copied_model {
 
 TEST_CASE("losses and logits of transformers' models on every mesh", "[examples][evaluate]") {
   for (const char* model : {"gpt2",
+                            "gpt2_untied",
                             "llama3",
                             "llama_tied",
                             "qwen2",
@@ -96,6 +97,7 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
                             "qwen2_yarn",
                             "qwen3_dynamic",
                             "olmo2",
+                            "gemma2",
                             "gemma3",
                             "deepseek",
                             "deepseek_dense",

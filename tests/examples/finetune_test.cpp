@@ -188,6 +188,24 @@ TEST_CASE("a strategy from a file tunes what the same options do", "[examples][f
   CHECK_THAT(other.text, Contains("asks for recompute \"full\"; this program was compiled for a strategy without"));
 }
 
+TEST_CASE("activations that wait on a drive tune the same model", "[examples][finetune]") {
+  if (!is_built()) return;
+  const scratch folder;
+  const std::string common = "--model " + (golden / "models" / "bytes").string() + text +
+                             " --bytes --steps 4 --lr 0.02 --context 32 --batch 64 --lora-rank 3 --out ";
+  const answer kept = finetune(common + (folder / "kept"));
+  const answer away = finetune(common + (folder / "away") + " --offload " + folder.path.string());
+  INFO(kept.text << away.text);
+  REQUIRE(kept.status == 0);
+  REQUIRE(away.status == 0);
+  CHECK(bytes_of(folder / "kept/model.safetensors") == bytes_of(folder / "away/model.safetensors"));
+  CHECK_THAT(away.text, Contains("MB of activations written to " + folder.path.string()));
+  CHECK_THAT(away.text, !Contains("offload      0.0 MB"));
+  const answer refused = finetune(common + (folder / "none") + " --offload /dev/null/none");
+  CHECK(refused.status == 1);
+  CHECK_THAT(refused.text, Contains("making a file for activations in /dev/null/none failed"));
+}
+
 TEST_CASE("adapters are written as PEFT names them", "[examples][finetune]") {
   if (!is_built()) return;
   const scratch folder;

@@ -322,6 +322,25 @@ TEST_CASE("a strategy from a file trains what the same options do", "[examples][
   CHECK_THAT(run(f.path, {"--plan", "none.txt"}).output, Contains("cannot read the strategy in 'none.txt'"));
 }
 
+TEST_CASE("activations that wait on a drive train the same model", "[examples][gpt2_train]") {
+  const folder here;
+  std::vector<std::string> words = small({"--mesh", "dp=1,pp=2,tp=1", "--steps", "4", "--print-every", "1"});
+  const finished kept = run(here.path, words);
+  REQUIRE(kept.status == 0);
+  words.insert(words.end(), {"--offload", here.path.string()});
+  const finished away = run(here.path, words);
+  CAPTURE(away.output);
+  REQUIRE(away.status == 0);
+  for (int step = 1; step <= 4; ++step) CHECK(line_of_step(away.output, step, 4) == line_of_step(kept.output, step, 4));
+  CHECK_THAT(away.output, Contains("MB of activations written to " + here.path.string()));
+  CHECK_THAT(away.output, !Contains("offload      0.0 MB"));
+  words.back() += ",/dev/null/none";
+  const finished refused = run(here.path, words);
+  CHECK(refused.status == 1);
+  CHECK_THAT(refused.output, Contains("making a file for activations in /dev/null/none failed: Not a directory"));
+  CHECK_THAT(refused.output, !Contains("step "));
+}
+
 TEST_CASE("what cannot run is said before anything starts", "[examples][gpt2_train]") {
   const folder f;
   for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--schedule", "zbv"},

@@ -2,7 +2,7 @@
 """Golden numbers for heddle's Qwen-2, Qwen-3, Mistral, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
 Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin, qwen3_moe_golden.bin, smollm3_golden.bin, granite_golden.bin, phi3_golden.bin,
-llama_yarn_golden.bin, olmo2_golden.bin, gemma3_golden.bin, deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
+llama_yarn_golden.bin, olmo2_golden.bin, gemma3_golden.bin, gemma2_golden.bin, gpt2_untied_golden.bin, deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files; names of families after that take these only.
 """
 import json
@@ -40,6 +40,8 @@ SIZES = {
     "gemma3": dict(layers=3, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=True, window=4,
                    rotary={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.5},
                            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
+    "gemma2": dict(layers=3, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=True, window=4),
+    "gpt2_untied": dict(layers=2, heads=3, kv_heads=3, width=18, ffn=72, context=9, vocabulary=37, head_dim=6, tied=False),
     "llama_yarn": dict(layers=2, heads=4, kv_heads=2, width=32, ffn=19, context=9, vocabulary=37, head_dim=8, tied=False, deviation=0.15,
                        rotary={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 8}),
     "deepseek": dict(layers=2, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
@@ -69,12 +71,14 @@ CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "phi3": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
            "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM),
            "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+           "gemma2": (transformers.Gemma2Config, transformers.Gemma2ForCausalLM),
+           "gpt2_untied": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
            "llama_yarn": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
            "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
 CLASSES["deepseek_v2"] = (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM)
 CLASSES["deepseek_dense"] = CLASSES["deepseek_plain"] = CLASSES["deepseek"]
 # Files with a record of config.json, for tests that know no family by its type.
-WITH_CONFIG = ("qwen3_moe", "smollm3", "granite", "phi3", "llama_yarn", "olmo2", "gemma3")
+WITH_CONFIG = ("qwen3_moe", "smollm3", "granite", "phi3", "llama_yarn", "olmo2", "gemma3", "gemma2", "gpt2_untied")
 
 
 def make_model(family):
@@ -89,6 +93,8 @@ def make_model(family):
         more = dict(embedding_multiplier=3.5, attention_multiplier=0.3, residual_multiplier=0.6, logits_scaling=1.7)
     if family == "gemma3":
         more = dict(sliding_window_pattern=2, query_pre_attn_scalar=5, pad_token_id=None, bos_token_id=1, eos_token_id=2)
+    if family == "gemma2":
+        more = dict(query_pre_attn_scalar=5, attn_logit_softcapping=2.5, final_logit_softcapping=7.0, pad_token_id=None, bos_token_id=2, eos_token_id=1)
     if family == "olmo2":
         more = dict(pad_token_id=None, eos_token_id=2)
     if family == "phi3":
@@ -102,7 +108,9 @@ def make_model(family):
         more = dict(num_experts_per_tok=s["chosen"], n_routed_experts=s["experts"], moe_intermediate_size=s["ffn"],
                     first_k_dense_replace=dense["first_k_dense_replace"], routed_scaling_factor=1.7, **latent, **s["router"],
                     **(dict(topk_method="group_limited_greedy") if family == "deepseek_v2" else dict(norm_topk_prob=True)))
-    config = config_class(
+    config = transformers.GPT2Config(
+        n_layer=s["layers"], n_head=s["heads"], n_embd=s["width"], n_positions=s["context"], vocab_size=s["vocabulary"], use_cache=False,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, tie_word_embeddings=s["tied"]) if family == "gpt2_untied" else config_class(
         num_hidden_layers=s["layers"], num_attention_heads=s["heads"], num_key_value_heads=s["kv_heads"],
         hidden_size=s["width"], intermediate_size=dense["intermediate_size"], max_position_embeddings=s["context"],
         vocab_size=s["vocabulary"], tie_word_embeddings=s["tied"], rms_norm_eps=NORM_EPS.get(family, 1e-6),
@@ -115,7 +123,7 @@ def make_model(family):
     g = torch.Generator().manual_seed(987)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            mean = 1.0 if "norm" in name and family != "gemma3" else 0.0
+            mean = 1.0 if "norm" in name and not family.startswith("gemma") or ".ln_" in name and name.endswith(".weight") else 0.0
             p.copy_(torch.randn(p.shape, generator=g) * s.get("deviation", 0.2 if deepseek else 0.3) + mean)
         for name, bias in selection_biases(model).items():
             bias.copy_(torch.randn(bias.shape, generator=g) * 0.2)
@@ -148,6 +156,7 @@ def by_name(named, plain_names):
     result = {}
     for name, t in named.items():
         t = t.detach()
+        name = name.removeprefix("transformer.")
         at = name if plain_names else name.replace(".mlp.gate.", ".block_sparse_moe.gate.")
         if plain_names and name.endswith(".experts.gate_up_proj"):
             at = name.replace("experts.gate_up_proj", "experts.*.")

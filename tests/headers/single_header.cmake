@@ -41,3 +41,14 @@ run(1 "heddle/heddle.hpp:2 includes heddle/loom.hpp, which is not there" "${PYTH
 file(WRITE "${FOLDER}/loom/include/heddle/loom.hpp" "#pragma once\n")
 file(WRITE "${FOLDER}/loom/include/heddle/heddle.hpp" "#if defined(LOOM)\n#include <heddle/loom.hpp>\n#endif\n#include <heddle/loom.hpp>\n")
 run(1 "which is there only under" "${PYTHON}" "${SOURCE}/scripts/single_header" loom loom.hpp)
+
+# Headers of another version in one unit: both versions are named.
+file(WRITE "${FOLDER}/loom/include/heddle/heddle.hpp" "#pragma once\n#include <heddle/version.hpp>\n")
+run(0 "headers" "${PYTHON}" "${SOURCE}/scripts/single_header" loom small.hpp)
+file(READ "${SOURCE}/include/heddle/version.hpp" text)
+string(REGEX REPLACE "(HEDDLE_VERSION_(MAJOR|MINOR|PATCH)) [0-9]+" "\\1 77" text "${text}")
+file(WRITE "${FOLDER}/other/heddle/version.hpp" "${text}")
+file(WRITE "${FOLDER}/after.cpp" "#include <heddle/version.hpp>\n#include \"small.hpp\"\n")
+run(1 "the others are of version 77.77.77" "${CXX}" -std=c++20 -fsyntax-only -Iother after.cpp)
+file(WRITE "${FOLDER}/before.cpp" "#include \"small.hpp\"\n#include <heddle/version.hpp>\n")
+run(1 "this header is of version 77.77.77, the single header of version" "${CXX}" -std=c++20 -fsyntax-only -Iother before.cpp)

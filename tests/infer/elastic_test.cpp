@@ -56,6 +56,7 @@ struct elastic_part {
 struct elastic_seen {
   std::map<std::pair<inf::request_id, std::int64_t>, std::pair<std::int32_t, double>> tokens{};
   std::int64_t sent = 0, expected = 0, runs = 0, peak = 0, copied = 0, given_back = 0, longest_gap = 0, used = 0;
+  std::int64_t left = -1;  // bytes of weights that no `bring_weights` had brought when instances split
 };
 
 std::vector<inf::request> elastic_requests(int rank) {
@@ -73,10 +74,11 @@ std::vector<inf::request> elastic_requests(int rank) {
   return all;
 }
 
-// Three requests on each of four ranks; after so many steps each, instances have these degrees.
+// Three requests on each of four ranks; after so many steps each, instances have these degrees. `bring`: so many bytes of weights come after each step.
 elastic_seen elastic_run(const std::vector<elastic_part>& parts,
                          inf::elastic_weights how = inf::elastic_weights::shared,
-                         const md::llama_config& config = elastic_config, const inf::engine_options& options = {}) {
+                         const md::llama_config& config = elastic_config, const inf::engine_options& options = {},
+                         std::int64_t bring = 0) {
   elastic_seen seen;
   std::mutex lock;
   hd::launch<hd::threads>(elastic_mesh{4}, [&](elastic_world& world) {
@@ -103,7 +105,10 @@ elastic_seen elastic_run(const std::vector<elastic_part>& parts,
         all.follow();
         continue;
       }
-      for (int i = 0; i < p.steps; ++i) step();
+      for (int i = 0; i < p.steps; ++i) {
+        step();
+        if (bring > 0) mine.left = all.bring_weights(bring);
+      }
       if (all.degree() == 1 && p.degree == 4 && world.rank() < (options.max_running + 2) / 3)
         mine.expected += all.counts().cache.used * elastic_block_rows * bytes_of_token * 3 / 4;
       all.transform(p.degree);
@@ -125,6 +130,7 @@ elastic_seen elastic_run(const std::vector<elastic_part>& parts,
     seen.given_back = (std::max)(seen.given_back, mine.given_back);
     seen.copied = all.copied_bytes();
     seen.longest_gap = (std::max)(seen.longest_gap, mine.longest_gap);
+    seen.left = (std::max)(seen.left, mine.left);
     seen.used += mine.used;
   });
   return seen;
@@ -293,8 +299,30 @@ TEST_CASE("weights of other ranks are given back while instances are merged, and
     const std::int64_t others = 2 * 3 * 2048 * 16 * 8 / 4 * 3, page = 4096;  // layers, matrices, elements, bytes
     REQUIRE(released.given_back >= others - 2 * 3 * 2 * page);
     REQUIRE(released.copied == 0);
-    REQUIRE(released.peak <= 2 * 16 * elastic_block_rows * 4 * 4 * 8 + 2048 * 16 * 8 / 2);
+    REQUIRE(released.peak <= 2 * 16 * elastic_block_rows * 4 * 4 * 8);
   }
+}
+
+TEST_CASE("weights that were given back come in pieces between steps, before instances split or merge again",
+          "[infer][elastic]") {
+  md::llama_config wide = elastic_config;
+  wide.ffn = 512;
+  const elastic_seen stayed = elastic_run({}, inf::elastic_weights::shared, wide);
+  std::int64_t all = 0;
+  for (const std::int64_t piece : {std::int64_t{8}, std::int64_t{10007}, std::int64_t{1} << 40})
+    for (const int m : {0, 1, 4}) {
+      INFO("pieces of " << piece << " bytes, split after " << m << " steps");
+      const elastic_seen moved =
+          elastic_run({{2, 4}, {m, 1}}, inf::elastic_weights::released, wide, inf::engine_options{}, piece);
+      same_answers(moved, stayed);
+      REQUIRE(moved.given_back > 0);
+      if (m == 0) continue;
+      if (all == 0) all = moved.left + piece * m;
+      REQUIRE(all > 2 * 3 * 512 * 16 * 8);
+      REQUIRE(moved.left == (std::max)(std::int64_t{0}, all - piece / 8 * 8 * m));
+    }
+  same_answers(elastic_run({{1, 2}, {1, 4}, {1, 2}, {1, 1}, {1, 4}}, inf::elastic_weights::released, wide, {}, 30000),
+               stayed);
 }
 
 TEST_CASE("blocks of merged instances come back with every byte", "[infer][elastic]") {
@@ -458,6 +486,7 @@ TEST_CASE("keys and values that lie by head give the bits of those that lie by t
     for (const std::int64_t block_rows : {1, 3, 4, 16}) {
       INFO(ranks << " ranks, blocks of " << block_rows);
       std::vector<std::map<std::pair<inf::request_id, std::int64_t>, std::pair<std::int32_t, double>>> seen(2);
+      std::array<std::vector<std::vector<double>>, 2> tensors;  // of the cache of rank 0, by order
       hd::launch<hd::threads>(elastic_mesh{ranks}, [&](elastic_world& world) {
         for (const auto order : {inf::cache_order::by_token, inf::cache_order::by_head}) {
           hd::compute::host<> kernels{1};
@@ -475,11 +504,28 @@ TEST_CASE("keys and values that lie by head give the bits of those that lie by t
           while (!engine.idle())
             for (const inf::event& e : engine.step())
               if (e.token) seen[order == inf::cache_order::by_head][{e.id, e.index}] = {*e.token, *e.log_probability};
+          runner.stage().visit_cache([&](int, int, const auto& view) {
+            tensors[order == inf::cache_order::by_head].emplace_back(view.address(),
+                                                                     view.address() + view.extent(0) * view.extent(1));
+          });
           runner.finish();
         }
       });
       REQUIRE(seen[0].size() == 4 * 3 * 6);
       REQUIRE(seen[0] == seen[1]);
+      // A head of a block, by tensor: its rows follow one another by head, and are `block_rows` runs by token.
+      const std::int64_t heads = 4 / ranks, size = 4, rows = 160 / block_rows * block_rows;
+      REQUIRE(tensors[0].size() == 2 * 2);
+      bool same = true;
+      for (std::size_t t = 0; t < tensors[0].size(); ++t)
+        for (std::int64_t row = 0; row < rows; ++row)
+          for (std::int64_t head = 0; head < heads; ++head) {
+            const std::int64_t block = row / block_rows, inside = row % block_rows;
+            const auto by_token = tensors[0][t].begin() + (row * heads + head) * size;
+            const auto by_head = tensors[1][t].begin() + ((block * heads + head) * block_rows + inside) * size;
+            same = same && std::equal(by_token, by_token + size, by_head);
+          }
+      REQUIRE(same);
     }
 }
 
@@ -583,6 +629,8 @@ TEST_CASE("what elastic instances cannot do is said", "[infer][elastic]") {
                 all.step();
               }),
       "follows at degree 4; the first rank of its instance has the engine");
+  has(message(elastic_config, elastic_cache, 4, [](elastic_world&, elastic_three& all) { all.bring_weights(7); }),
+      "weights come in pieces of at least one element of 8 bytes, got 7");
   has(message(elastic_config, elastic_cache, 4,
               [](elastic_world&, elastic_three& all) {
                 all.submit({.prompt = {1}, .mask = [](std::span<const std::int32_t>, std::span<double>) {}});
@@ -594,6 +642,26 @@ TEST_CASE("what elastic instances cannot do is said", "[infer][elastic]") {
                 all.transform(4);
               }),
       "rank 3 gave up");
+  // The others are in the middle of their weights.
+  std::string ended;
+  try {
+    hd::launch<hd::threads>(elastic_mesh{4}, [&](elastic_world& world) {
+      hd::compute::host<> kernels{1};
+      elastic_three all(elastic_config, world, kernels, elastic_cache, 20, inf::elastic_weights::released);
+      all.stage().initialize(7);
+      all.weights_written();
+      all.transform(4);
+      if (world.rank() == 2) throw std::runtime_error("rank 2 gave up");
+      if (all.leads())
+        while (all.bring_weights(100) > 0) {
+        }
+      else
+        all.follow();
+    });
+  } catch (const std::exception& e) {
+    ended = e.what();
+  }
+  has(ended, "rank 2 gave up");
   // Of Llama as it is published, the last matrices are cut inside of rows: a copy does.
   using published = inf::elastic<md::llama<double>, elastic_world, hd::compute::host<>, 1, 4>;
   std::string refused;

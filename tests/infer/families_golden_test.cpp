@@ -43,7 +43,8 @@ using golden_mesh = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::ep
 using golden_world = hd::world<hd::threads, golden_mesh>;
 using golden_backend = hd::compute::host<HEDDLE_GEMM>;
 
-constexpr const char* golden_families[] = {"qwen3_moe", "smollm3", "granite", "phi3", "llama_yarn", "olmo2", "gemma3"};
+constexpr const char* golden_families[] = {"qwen3_moe", "smollm3", "granite", "phi3",       "llama_yarn",
+                                           "olmo2",     "gemma3",  "gemma2",  "gpt2_untied"};
 
 // Some meshes, and for families with experts those of an ep axis.
 std::vector<std::string> golden_meshes(const std::string& family, std::vector<std::string> meshes) {
@@ -176,8 +177,10 @@ TEST_CASE("families without their types: two steps on any mesh are those of tran
         }
         double worst = 0;
         for (const md::parameter& p : trainer.stage(0).parameters())
-          worst = (std::max)(worst,
-                             error_of_part(p, trainer.stage(0).weights(), golden.values("f32.step2.weight." + p.name)));
+          // Gradients of a GPT-2's key biases are 0 but for rounding, which AdamW divides by its own size.
+          if (!p.name.ends_with(".c_attn.bias"))
+            worst = (std::max)(
+                worst, error_of_part(p, trainer.stage(0).weights(), golden.values("f32.step2.weight." + p.name)));
         const std::lock_guard lock(mutex);
         losses = own_losses;
         norms = own_norms;
@@ -196,7 +199,7 @@ TEST_CASE("families without their types: two steps on any mesh are those of tran
 TEST_CASE("families without their types generate greedily what transformers do", "[infer][families][golden][ranks]") {
   for (const std::string name :
        {"mixtral_four", "qwen3_moe", "qwen3_moe_plain", "smollm3", "granite", "granite_tied", "phi3", "phi3_window",
-        "llama_yarn", "qwen2_yarn", "qwen3_dynamic", "olmo2", "gemma3"}) {
+        "llama_yarn", "qwen2_yarn", "qwen3_dynamic", "olmo2", "gemma3", "gemma2", "gpt2_untied"}) {
     const std::string folder = HEDDLE_SOURCE_DIR "/tests/golden/models/" + name;
     const md::any_config config(md::from_config(hd::io::read_json(folder + "/config.json")));
     const auto expected = hd::io::read_json(folder + "/expected.json");

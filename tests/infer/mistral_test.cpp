@@ -8,12 +8,16 @@
 #include <heddle/infer/windowed.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/llama.hpp>
 #include <heddle/model/mistral.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <variant>
+#include <vector>
 
 using namespace infer_test;
 
@@ -121,5 +125,55 @@ TEST_CASE("a Mistral's logits do not depend on chunks, companions, blocks and ra
       CHECK(found.from_expected < 1e-10);
       CHECK(found.from_first < 1e-10);
     }
+}
+
+namespace {
+// Logits of all rows, fed in chunks of three.
+template <class Model>
+all_logits<double> chunked_logits(const mesh_type& mesh, const typename Model::config& config,
+                                  const std::vector<std::vector<std::int32_t>>& sequences) {
+  const auto ranks = hd::testing::on_ranks(mesh, [&](world_type& world) {
+    backend kernels{1};
+    inf::model_runner<Model, world_type, backend> runner(config, world, kernels, {40, 4}, 8);
+    runner.stage().initialize(11);
+    if (!runner.leads()) return static_cast<void>(runner.follow()), all_logits<double>();
+    driver<decltype(runner)> d(runner, sequences, 3);
+    for (std::size_t s = 0; s < sequences.size(); ++s)
+      while (d.left(s) > 0) d.feed({{s, (std::min)(d.left(s), std::int64_t{3})}});
+    runner.finish();
+    return d.found();
+  });
+  if (!ranks.ok()) FAIL(ranks.error);
+  return ranks[0];
+}
+}  // namespace
+
+TEST_CASE("a window of all tokens has the bits of full attention", "[infer][law]") {
+  md::mistral_config config = md::mistral_tiny();
+  config.context = 26;
+  config.vocabulary = 29;
+  const std::vector<std::vector<std::int32_t>> sequences{random_tokens(26, 29, 1), random_tokens(10, 29, 2)};
+  for (const mesh_type& mesh : {mesh_type{1, 1}, mesh_type{2, 1}, mesh_type{1, 2}}) {
+    CAPTURE(mesh.size());
+    const auto full = chunked_logits<md::llama<double>>(mesh, config, sequences);
+    REQUIRE(full.at(0).size() == 26);
+    for (const int window : {26, 1000}) {
+      config.window = window;
+      CHECK(chunked_logits<mistral_model>(mesh, config, sequences) == full);
+    }
+    config.window = 25;
+    CHECK(chunked_logits<mistral_model>(mesh, config, sequences) != full);
+  }
+}
+
+TEST_CASE("windows over ranks that share the rows of a step are those of one rank", "[infer]") {
+  using shared_rows = md::mistral<double, md::megatron_sequence<>>;
+  md::mistral_config config = md::mistral_tiny();
+  config.context = 26;
+  config.vocabulary = 29;
+  const std::vector<std::vector<std::int32_t>> sequences{random_tokens(26, 29, 3), random_tokens(10, 29, 4)};
+  const auto alone = chunked_logits<mistral_model>(mesh_type{1, 1}, config, sequences);
+  for (const mesh_type& mesh : {mesh_type{1, 2}, mesh_type{2, 2}})
+    CHECK(distance(chunked_logits<shared_rows>(mesh, config, sequences), alone) < 1e-10);
 }
 #endif

@@ -7,6 +7,7 @@
 #include <heddle/infer/lockstep_runner.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/rows_by_experts.hpp>
+#include <heddle/model/mistral.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/testing/counting_world.hpp>
 
@@ -270,6 +271,53 @@ replica_answers serve(const replica_mesh& mesh, const std::vector<int>& to, int 
 }
 
 }  // namespace
+
+namespace {
+// Bytes that all ranks send in steps of so many rows of one text each.
+std::int64_t bytes_of_steps(int ranks, int layers, int window, const std::vector<std::int64_t>& steps) {
+  using windowed_runner = inf::model_runner<md::mistral<double, md::megatron_sequence<>>, listed_replicas, backend>;
+  md::mistral_config config(small, window);
+  config.layers = layers;
+  std::int64_t bytes = 0;
+  std::mutex mutex;
+  counting::run(replica_mesh{1, 1, ranks}, [&](counting::world<replica_mesh>& all) {
+    listed_replicas world{all};
+    backend kernels{1};
+    windowed_runner runner(config, world, kernels, {5, 8}, 20);
+    runner.stage().initialize(seed);
+    if (runner.leads()) {
+      std::int64_t position = 0;
+      for (const std::int64_t rows : steps) {
+        inf::step s;
+        s.tokens.assign(static_cast<std::size_t>(rows), 1);
+        s.sequences = {{.rows = rows, .position = position, .blocks = 5}};
+        s.blocks = {0, 1, 2, 3, 4};
+        runner.run(s, {});
+        position += rows;
+      }
+      runner.finish();
+    } else {
+      runner.follow();
+    }
+    const std::lock_guard lock(mutex);
+    bytes += all.bytes_sent();
+  });
+  return bytes;
+}
+}  // namespace
+
+TEST_CASE("ranks that share the rows of a step send them alone: a window adds no halo of keys", "[infer][ranks]") {
+  for (const int ranks : {2, 3})
+    for (const int window : {4, 30})
+      for (const std::int64_t rows : {1, 5}) {
+        CAPTURE(ranks, window, rows);
+        const auto of_layers = [&](int layers) {  // the last step, behind 20 keys
+          return bytes_of_steps(ranks, layers, window, {20, rows}) - bytes_of_steps(ranks, layers, window, {20});
+        };
+        // Each layer gathers the rows and adds them up by parts twice, for attention and for the MLP.
+        CHECK(of_layers(3) - of_layers(1) == 2 * 4 * (ranks - 1) * rows * small.width * 8);
+      }
+}
 
 TEST_CASE("replicas with unequal and empty queues end, with the answers of one rank", "[infer][experts][ranks]") {
   INFO("seed " << seed);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -19,6 +20,9 @@ namespace fs = std::filesystem;
 namespace io = heddle::io;
 
 namespace save_index_test {
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 
 // Element i of a tensor in its row-major order is i.
 std::vector<std::int32_t> elements(const io::tensor_region& box) {
@@ -153,6 +157,53 @@ TEST_CASE("a reader of one tensor reads one block of the index", "[io][save_inde
   CHECK(what.find("index': is damaged: the checksum of the block of tensor 'second_moment/h.") != std::string::npos);
 }
 
+// Overlaps and missing elements are looked for in a second of the processor's, by optimized code; a reader of one tensor
+// reads less than 1 MiB.
+void check_index_of(const std::int64_t tensors, const std::int64_t ranks) {
+  const scratch_folder folder("save-index");
+  const std::int64_t rows = 4096 / ranks, bytes = rows * 4096 * 4;
+  const auto name = [](std::int64_t t) { return "weight/model.layers." + std::to_string(t) + ".mlp.up_proj.weight"; };
+  std::vector<io::detail::saved_part> parts;
+  parts.reserve(static_cast<std::size_t>(tensors * ranks));
+  for (std::int64_t r = 0; r < ranks; ++r)
+    for (std::int64_t t = 0; t < tensors; ++t)
+      parts.push_back({r, {name(t), "f32", {{4096, 4096}, {r * rows, 0}, {rows, 4096}}, 64 + t * bytes, bytes, 17}});
+  const auto check = [&] { io::detail::require_parts_fit(folder.path, parts, io::detail::coverage::whole); };
+  const std::clock_t began = std::clock();
+  check();
+  const double seconds = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
+  CAPTURE(seconds);
+#if defined(__OPTIMIZE__)
+  CHECK(seconds < 1);
+#endif
+  io::manifest m;
+  const io::file_digest d = io::detail::write_index(io::durable_file(folder / "index"), parts);
+  m.index_bytes = d.bytes;
+  m.index_checksum = d.checksum;
+  CHECK(d.bytes > 80 * tensors * ranks);
+  for (const std::int64_t t : {std::int64_t{0}, std::int64_t{517}, tensors - 1}) {
+    io::detail::save_index index(folder.path, m);
+    const auto found = index.parts(name(t));
+    REQUIRE(std::ssize(found) == ranks);
+    CHECK(found.back().entry.region.offset[0] == 4096 - rows);
+    CHECK(index.index_bytes_read < (1 << 20));
+  }
+  // A row too many, in the last part of the tensor that is last by name.
+  parts.back().entry.region.offset[0] -= 1;
+  const std::string what = "heddle: '" + folder.path.string() + "', tensor '" + parts.back().entry.name + "': ";
+  CHECK_THAT(message_of<heddle::io_error>(check),
+             StartsWith(what + "rank " + std::to_string(ranks - 1) + " saved ") && Contains(", which overlaps "));
+}
+
+TEST_CASE("an index of 1,024 tensors in 64 parts is checked at once and read in small blocks", "[io][save_index]") {
+  check_index_of(1024, 64);
+}
+// Writes 110 MB.
+TEST_CASE("an index of 1,024 tensors in 1,024 parts is checked in a second and read in blocks below 1 MiB",
+          "[io][save_index][slow]") {
+  check_index_of(1024, 1024);
+}
+
 TEST_CASE("a save has all elements of each tensor, each once", "[io][save_index][law]") {
   const std::uint64_t seed = 4512;
   INFO("seed " << seed);
@@ -228,6 +279,29 @@ TEST_CASE("a save of format 1 reads as one with an index", "[io][save_index]") {
     CHECK(reader->tensors(1).size() == 1);
   }
   CHECK(now.bytes_read() == before.bytes_read());
+}
+
+TEST_CASE("a save of a newer format is refused, and says what is known", "[io][save_index]") {
+  const scratch_folder folder("save-index");
+  const std::vector<io::tensor_region> boxes{io::tensor_region::whole({9, 4})};
+  const fs::path path = save(folder.path, boxes), manifest = path / "manifest";
+  std::string text = get(manifest);
+  const std::size_t at = text.find("\nformat=");
+  REQUIRE(at != std::string::npos);
+  // Whatever else a later program writes: no checksum of ours, other lines.
+  text.replace(at, text.find('\n', at + 1) - at, "\nformat=4\nnews=1");
+  put(manifest, text);
+  const std::string what = "heddle: '" + manifest.string() + "': format version 4; this program reads versions 1 to 3";
+  CHECK(message_of<heddle::io_error>([&] { io::checkpoint_reader{path}; }) == what);
+  CHECK(message_of<heddle::io_error>([&] { io::require_save(path); }) == what);
+  // A search says so, and whoever was told to go on does not begin anew beside it.
+  const io::search_result found = io::latest(folder.path);
+  CHECK_FALSE(found.save.has_value());
+  REQUIRE(found.skipped.size() == 1);
+  CHECK_THAT(found.skipped[0], Contains("format version 4; this program reads versions 1 to 3"));
+  CHECK_THAT(message_of<heddle::io_error>([&] { io::require_readable(found, folder.path); }),
+             Contains("format version 4; this program reads versions 1 to 3"));
+  CHECK(get(manifest) == text);
 }
 
 }  // namespace save_index_test

@@ -60,6 +60,10 @@ md::llama_config llama_of(const json& config) {
 struct found_family {
   std::string name;
   template <class T>
+  std::string operator()(std::type_identity<md::untied_gpt2<T>>, const md::gpt2_config&) const {
+    return "untied gpt2";
+  }
+  template <class T>
   std::string operator()(std::type_identity<md::gpt2<T>>, const md::gpt2_config&) const {
     return "gpt2";
   }
@@ -108,6 +112,10 @@ struct found_family {
     return Tied ? "tied olmo2" : "olmo2";
   }
   template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::gemma2<T, How, Tied>>, const md::gemma2_config&) const {
+    return Tied ? "tied gemma2" : "gemma2";
+  }
+  template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::gemma3<T, How, Tied>>, const md::gemma3_config&) const {
     return Tied ? "tied gemma3" : "gemma3";
   }
@@ -146,6 +154,10 @@ TEST_CASE("configurations that transformers wrote", "[model][hugging_face]") {
   CHECK(std::get<md::gpt2_config>(gpt2.config) ==
         md::gpt2_config{.layers = 3, .heads = 4, .width = 20, .context = 17, .vocabulary = 53});
   CHECK(md::with_model<float>(gpt2, found_family{}) == "gpt2");
+  const auto untied = md::from_config(config_of("gpt2_untied"));
+  CHECK_FALSE(untied.tied);
+  CHECK(md::with_model<float>(untied, found_family{}) == "untied gpt2");
+  CHECK(md::hugging_face_names{"transformer."}("lm_head.weight").name == "lm_head.weight");
 
   const auto llama3 = md::from_config(config_of("llama3"));
   CHECK(llama3.family() == "llama");
@@ -361,6 +373,30 @@ TEST_CASE("configurations of Gemma-3 that transformers wrote", "[model][hugging_
   small.layers = 8;
   small.global_every = 4;
   CHECK(md::layers::training_flops(md::describe_gemma3(small), 9) == Approx(small.flops_per_token(9)));
+}
+TEST_CASE("configurations of Gemma-2 that transformers wrote", "[model][hugging_face]") {
+  const json written = config_of("gemma2");
+  const auto found = md::from_config(written);
+  CHECK(md::with_model<float>(found, found_family{}) == "tied gemma2");
+  CHECK(found.family() == "gemma2");
+  const auto c = std::get<md::gemma2_config>(found.config);
+  CHECK(std::tuple(c.window, c.global_every, c.theta, c.query_scalar, c.score_cap, c.logit_cap) ==
+        std::tuple(7, 2, 1000.0, 5.0, 2.5, 7.0));
+  CHECK(to_string(c).find("gemma2 layers=4 ") == 0);
+  CHECK(to_string(c).find(" window=7 global_every=2 query_scalar=5 caps=2.5,7") != std::string::npos);
+  const auto left_out = md::from_config({{"model_type", "gemma2"}});
+  CHECK(left_out.tied);
+  CHECK(std::get<md::gemma2_config>(left_out.config) == md::gemma2_2b());
+  CHECK(refusal(with(written, "attn_logit_softcapping", nullptr))
+            .find("'attn_logit_softcapping': expected a positive number, got null") != std::string::npos);
+  CHECK(refusal(with(written, "final_logit_softcapping", -1)).find("'final_logit_softcapping'") != std::string::npos);
+  CHECK(refusal(with(written, "hidden_activation", "gelu")).find("'hidden_activation'") != std::string::npos);
+  CHECK(refusal(with(written, "rope_local_base_freq", 100)).find("'rope_local_base_freq'") != std::string::npos);
+  md::gemma2_config wrong = c;
+  wrong.score_cap = 0;
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: gemma2_config.score_cap must be positive and finite, got 0");
+  CHECK(md::layers::training_flops(md::describe_gemma2(c), 9) == Approx(c.flops_per_token(9)));
+  CHECK(std::get<md::gemma2_config>(md::with_blocks(found, "1,3").config).global_every == 1);
 }
 TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_face][mixtral]") {
   const json written = config_of("mixtral");
@@ -858,9 +894,9 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
       {json::object(),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text", got nothing)"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text" or "gemma2", got nothing)"},
       {with(gpt2, "model_type", "mamba"),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text", got "mamba")"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text" or "gemma2", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},
@@ -874,7 +910,7 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
       {with(gpt2, "scale_attn_weights", false), "key 'scale_attn_weights': expected true, got false"},
       {with(gpt2, "scale_attn_by_inverse_layer_idx", true), "expected false, got true"},
       {with(gpt2, "add_cross_attention", true), "key 'add_cross_attention': expected false, got true"},
-      {with(gpt2, "tie_word_embeddings", false), "key 'tie_word_embeddings': expected true, got false"},
+      {with(gpt2, "tie_word_embeddings", 0), "key 'tie_word_embeddings': expected true or false, got 0"},
       {with(gpt2, "architectures", {"GPT2ForSequenceClassification"}),
        R"(key 'architectures': expected ["GPT2LMHeadModel"], got ["GPT2ForSequenceClassification"])"},
       {with(gpt2, "alibi", true), "unknown key 'alibi', which is true and may change"},
@@ -1008,7 +1044,7 @@ TEST_CASE("published configurations are taken, or refused for the right reason",
     const bool no_window = config.at("model_type") == "mistral" && config.at("sliding_window").is_null();
     CHECK(about.family() == (no_window ? std::string("llama") : config.at("model_type").get<std::string>()));
     CHECK(about.tied ==
-          (config.value("tie_word_embeddings", about.family() == "gemma3_text") || about.family() == "gpt2"));
+          (config.value("tie_word_embeddings", about.family().starts_with("gemma")) || about.family() == "gpt2"));
     std::visit(
         [&](const auto& c) {
           CHECK(c.layers == 2);

@@ -429,6 +429,13 @@ TEST_CASE("attention with one product, and with grouped queries and rotary posit
     check("a window", attention, 8, 8);
   }
   {
+    using capped = ly::grouped_attention<false, false, false, ly::storage::out_in, ly::no_adapter, false, ly::head_norm,
+                                         ly::storage::out_in, true>;
+    capped attention = grouped<capped>(2, 2, 2);
+    attention.score_cap = 0.3;
+    check("scores below a cap", attention, 8, 8);
+  }
+  {
     auto part = grouped(1, 2, 6);
     part.rotating = 4;
     part.longrope = {.count = 2, .original = 4, .table_factor = 1.3, .brief = {1, 1}, .extended = {2, 5}};
@@ -460,6 +467,9 @@ TEST_CASE("token embeddings, with and without learned positions", "[model][gradi
 TEST_CASE("language heads, tied and with a weight of their own, with ignored targets", "[model][gradient]") {
   check("tied", ly::language_head<ly::layer_norm<>, true>(norm(4, "ln_f.out"), 7), 4, 4);
   check("untied", ly::language_head<ly::rms_norm<>, false>(rms(4, "ln_f.out"), 7, "head"), 4, 4);
+  ly::language_head<ly::rms_norm<>, false, false, true> capped(rms(4, "ln_f.out"), 7, "head");
+  capped.logit_cap = 0.4;
+  check("logits below a cap", capped, 4, 4);
 }
 
 TEST_CASE("language heads whose logits are made some words at a time", "[model][gradient]") {

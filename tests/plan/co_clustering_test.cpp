@@ -1,9 +1,11 @@
 // tests/plan/co_clustering_test.cpp: experts are placed where their tokens are: planted placements, brute force, bytes that are saved.
 #include "catch.hpp"
+#include "svg.hpp"
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/plan/co_clustering.hpp>
+#include <heddle/plan/experts_svg.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -103,6 +105,26 @@ TEST_CASE("a planted placement is found", "[plan][experts]") {
     CHECK(found.predicted(3, -1, 1, 1) == 1);
     CHECK(found.predicted(3, -1) == plan::expert_placement::unseen);
   }
+}
+
+TEST_CASE("experts are drawn by layer and rank, darker the more of their activations are local", "[plan][experts]") {
+  plan::expert_counts counts(2, 2, 4);  // layers, tokens, experts
+  counts.at(0, 0, 0) = 3;
+  counts.at(0, 1, 0) = 1;  // three quarters of expert 0 are of token 0
+  counts.at(0, 1, 2) = 4;
+  counts.at(1, 0, 3) = 2;
+  plan::expert_placement p;
+  p.ranks = 2, p.layers = 2, p.experts = 4;
+  p.rank_of_token = {0, 1};
+  p.confidence = {255, 255};
+  p.rank_of_expert = {0, 0, 1, 1, 1, 1, 0, 0};  // of each layer
+  const std::string svg = plan::experts_svg(p, counts, "experts");
+  CHECK(svg_test::well_formed(svg));
+  for (const char* words : {">rank 0<", ">rank 1<", ">layer 0<", ">layer 1<", ">90.0 % of activations are local"})
+    CHECK(svg_test::count(svg, words) == 1);  // 9 of 10
+  CHECK(svg_test::count(svg, "opacity=\"0.75\"") == 1);
+  CHECK(svg_test::count(svg, "opacity=\"1\"") == 2);  // experts 2 and 3; the others have no activations
+  CHECK(svg_test::count(svg, "opacity=") == 3);
 }
 
 TEST_CASE("tiny profiles are placed nearly as well as by brute force", "[plan][experts]") {

@@ -1,8 +1,10 @@
 // Instances whose degree follows the requests, against instances of one degree, in simulation.
 #include "catch.hpp"
+#include "svg.hpp"
 
 #include <heddle/core/random.hpp>
 #include <heddle/plan/elastic_degrees.hpp>
+#include <heddle/sim/served_chart.hpp>
 #include <heddle/sim/served_load.hpp>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -158,4 +161,49 @@ TEST_CASE("a merged instance splits when what it has in the cache fits; a reques
   const sm::served_load eager = sm::simulate_load(trace, of, watch{.most = &most, .always = true});
   REQUIRE(eager.rejected == 1);
   REQUIRE(eager.served == 40);
+}
+
+TEST_CASE("degrees over time are recorded and drawn", "[plan][elastic]") {
+  sm::served_ranks of = served_qwen(4);
+  of.degrees[1].tokens = 4 * of.degrees[0].tokens;
+  of.change_seconds = 0.05;
+  std::vector<sm::served_request> trace{{0, 15000, 10}};
+  for (int i = 0; i < 2000; ++i) trace.push_back({0.01 * i, 1000, 20});
+  std::vector<sm::served_span> spans;
+  const sm::served_load load = sm::simulate_load(trace, of, hd::plan::elastic_degrees{.cooldown = 0.5}, 0, &spans);
+  REQUIRE(load.changes == 2);
+  std::int64_t prompts = 0, answers = 0, merges = 0, splits = 0;
+  std::vector<double> busy(4);  // until when
+  double end = 0;
+  for (const sm::served_span& s : spans) {
+    prompts += s.prompt_rows;
+    answers += s.answer_rows;
+    if (!s.is_step()) (s.ranks == 4 ? merges : splits) += 1;
+    REQUIRE(s.end >= s.begin);
+    for (int r = s.first_rank; r < s.first_rank + s.ranks; ++r) {  // a rank does one thing at a time
+      REQUIRE(s.begin >= busy[static_cast<std::size_t>(r)] - 1e-9);
+      busy[static_cast<std::size_t>(r)] = s.end;
+    }
+    end = (std::max)(end, s.end);
+  }
+  CHECK(prompts + answers == load.rows + load.rows_again);
+  CHECK(merges == 1);
+  CHECK(splits == 4);
+  CHECK(std::abs(end - load.seconds) < 1e-9);
+
+  const hd::gantt_chart chart = sm::served_chart(spans, {"0", "1", "2", "3"}, "degrees over time");
+  CHECK(chart.boxes.size() < spans.size());  // steps of one kind are one box
+  CHECK(std::abs(chart.span() - load.seconds) < 1e-9);
+  const std::string svg = hd::gantt_svg(chart);
+  CHECK(svg_test::well_formed(svg));
+  CHECK(svg_test::count(svg, "change of degree") == 1);
+  std::int64_t changes = 0, together = 0;
+  for (const hd::gantt_box& b : chart.boxes) {
+    changes += b.style == 3 ? 1 : 0;
+    together += b.label == "4" ? 1 : 0;
+  }
+  CHECK(changes == 8);  // two of each rank
+  CHECK(together >= 8);
+  CHECK_THROWS_WITH(sm::served_chart(spans, {"0", "1"}),
+                    "heddle: served_chart: expected names of all ranks, got 2 and ranks 0 to 3");
 }

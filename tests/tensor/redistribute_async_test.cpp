@@ -13,6 +13,10 @@
 #include <thread>
 #include <vector>
 
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wconsumed"  // some redistributions are lost on purpose
+#endif
+
 namespace counting = heddle::testing::counting;
 namespace hd = heddle;
 using hd::dp, hd::tp;

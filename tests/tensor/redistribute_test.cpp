@@ -14,6 +14,10 @@
 #include <utility>
 #include <vector>
 
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wconsumed"  // some redistributions are lost on purpose
+#endif
+
 namespace hd = heddle;
 namespace ht = hd::testing;
 namespace counting = ht::counting;

@@ -13,11 +13,15 @@
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/with_lora.hpp>
 #include <heddle/schedule/table_schedule.hpp>
+#include <heddle/train/activations/file_store.hpp>
+#include <heddle/train/activations/offload.hpp>
+#include <heddle/train/activations/offload_if_told.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <span>
@@ -48,9 +52,10 @@ struct outcome {
   friend bool operator==(const outcome&, const outcome&) = default;
 };
 
-template <class Model, class Zero = hd::zero<1>, class Config>
+template <class Model, class Zero = hd::zero<1>, class Activations = hd::activations::keep, class Config>
 outcome train(const Config& config, const std::string& mesh_text, const std::string& schedule, int microbatches,
-              const std::string& resumed_from = "", const std::string& saved_to = "") {
+              const std::string& resumed_from = "", const std::string& saved_to = "",
+              const std::vector<std::string>& offloaded_to = {}, std::int64_t* offloaded = nullptr) {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
   const sc::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), microbatches));
   hd::train::options<Config> options;
@@ -60,12 +65,14 @@ outcome train(const Config& config, const std::string& mesh_text, const std::str
   options.clip_norm = 0.02;
   options.learning_rate = {.peak = 1e-2, .minimum = 1e-2, .warmup_steps = 0, .total_steps = 4};
   options.threads_per_rank = 1;
+  options.offload.store.directories = offloaded_to;
+  options.offload.verify = true;
   outcome all;
   std::mutex mutex;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     using world_type = std::remove_reference_t<decltype(world)>;
-    hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, Zero, backend>, world_type> trainer(world, options,
-                                                                                                      when);
+    hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, Zero, backend, Activations>, world_type> trainer(
+        world, options, when);
     if (!resumed_from.empty()) hd::train::resume(trainer, resumed_from);
     std::vector<double> losses, norms;
     while (trainer.steps_done() < options.steps) {
@@ -85,6 +92,9 @@ outcome train(const Config& config, const std::string& mesh_text, const std::str
         }
     });
     const std::lock_guard lock(mutex);
+    if constexpr (!std::is_same_v<Activations, hd::activations::keep>)
+      for (int k = 0; offloaded != nullptr && k < trainer.stages(); ++k)
+        *offloaded += trainer.stage(k).saved_layers().report().tensors.stored;
     all.losses = losses;
     all.norms = norms;
     all.weights.merge(weights);
@@ -179,9 +189,10 @@ TEST_CASE("relatives of Llama are trained by shards of zero<3>, and with adapter
   md::phi3_config half(shape, 4, 2);
   half.longrope = {.count = 1, .original = 4, .table_factor = 1.2, .brief = {1.5}, .extended = {3}};
   const md::gemma3_config mixed(shape, 3, 2, 100, 5);
+  const md::gemma2_config capped(shape, 3, 2, 5, 0.5, 1.5);
   for (const int rank : {0, 3})
     for (const md::any_config& config :
-         {any(half, rank, 6), any(md::olmo2_config(shape), rank, 6, false), any(mixed, rank, 6)})
+         {any(half, rank, 6), any(md::olmo2_config(shape), rank, 6, false), any(mixed, rank, 6), any(capped, rank, 6)})
       for (const char* mesh : {"dp=3,pp=2", "dp=2,tp=3"}) {
         CAPTURE(to_string(config), mesh);
         const outcome kept = train<md::any_model<float>>(config, mesh, "1f1b", 2);
@@ -190,4 +201,24 @@ TEST_CASE("relatives of Llama are trained by shards of zero<3>, and with adapter
         for (std::size_t i = 0; i < alone.losses.size(); ++i)
           CHECK(kept.losses[i] == Approx(alone.losses[i]).epsilon(1e-5));
       }
+}
+
+TEST_CASE("a trainer of any model offloads activations where it is told folders, with the same bits",
+          "[train][any_model][offload][ranks]") {
+  namespace act = hd::activations;
+  using policy =
+      act::offload_if_told<act::offload<act::file_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>>;
+  const auto adapted = any(md::qwen3_config(shape), 5, 10.0);
+  const std::vector<std::string> folder{std::filesystem::temp_directory_path().string()};
+  for (const md::any_config& config : {any(gpt2), adapted}) {
+    CAPTURE(to_string(config));
+    std::int64_t stored = 0, none = 0;
+    const outcome kept = train<md::any_model<float>>(config, "dp=2,pp=3", "1f1b", 3);
+    CHECK(
+        (train<md::any_model<float>, hd::zero<1>, policy>(config, "dp=2,pp=3", "1f1b", 3, "", "", {}, &none) == kept));
+    CHECK(none == 0);
+    CHECK((train<md::any_model<float>, hd::zero<1>, policy>(config, "dp=2,pp=3", "1f1b", 3, "", "", folder, &stored) ==
+           kept));
+    CHECK(stored > 0);
+  }
 }

@@ -11,6 +11,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/offload.hpp>
+#include <heddle/train/activations/offload_if_told.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
@@ -45,7 +46,7 @@ hd::train::options<hd::model::gpt2_config> options(const std::string& store = ""
   o.steps = steps;
   o.learning_rate = {.peak = 1e-3, .minimum = 1e-4, .warmup_steps = 2, .total_steps = 20};
   o.threads_per_rank = 1;
-  o.offload.store.directories = {store};
+  if (!store.empty()) o.offload.store.directories = {store};
   o.offload.verify = true;
   return o;
 }
@@ -157,6 +158,28 @@ TEST_CASE("offloaded activations train the same bits under any schedule", "[trai
   compare("pp=2,tp=2", "1f1b", {"file", "instant"});
   compare("dp=2,pp=2", "chimera", {"file", "instant"});
   compare("pp=2", "dual-pipe-v", {"file", "instant"});
+}
+
+TEST_CASE("activations are offloaded where the options name folders, by one type of trainer",
+          "[train][offload][ranks]") {
+  using told = act::recompute<act::offload_if_told<everything>>;
+  using files =
+      act::offload_if_told<act::offload<act::file_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>>;
+  const result keep = train<act::keep>("dp=2,pp=2", "zb-h1", ""), none = train<told>("dp=2,pp=2", "zb-h1", ""),
+               away = train<told>("dp=2,pp=2", "zb-h1", "file");
+  for (const result* r : {&none, &away}) {
+    CHECK(r->losses == keep.losses);
+    CHECK(r->gradients == keep.gradients);
+    CHECK(r->weights == keep.weights);
+  }
+  CHECK_FALSE(none.reloads);
+  CHECK(away.reloads);
+  CHECK(none.kept_bytes == away.kept_bytes);
+  for (const act::offload_report& r : none.reports) CHECK(r.tensors.stored + r.tensors.kept + r.allocated_bytes == 0);
+  for (const act::offload_report& r : away.reports) CHECK(r.tensors.stored > 0);
+  // Before the first step.
+  CHECK_THROWS_WITH(train<files>("", "1f1b", "/dev/null/no-folder"),
+                    Catch::Matchers::Contains("making a file for activations in /dev/null/no-folder failed"));
 }
 
 TEST_CASE("what recomputation keeps is offloaded, with the same bits", "[train][offload][ranks]") {

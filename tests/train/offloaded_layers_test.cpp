@@ -7,6 +7,7 @@
 #include <heddle/schedule/lower/passes.hpp>
 #include <heddle/testing/checked_memory.hpp>
 #include <heddle/train/activations/stage_for.hpp>
+#include <heddle/train/activations/host_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 
 #include <atomic>
@@ -171,6 +172,29 @@ TEST_CASE("layers leave memory that the host may not touch by copies, few at a t
   failing_device::fail_after(100, 2, 100);
   CHECK_THROWS_WITH(queued_steps(memory, queue, 1, 1, 6),
                     Catch::Contains("activations failed at layer") && Catch::Contains("No space left on device"));
+}
+
+TEST_CASE("what leaves a device stays in the copies that it leaves by", "[train][offload][memory]") {
+  using hd::testing::checked_memory;
+  constexpr std::int64_t bytes = 4096 * 8;
+  const std::vector<std::int64_t> elements(6, 4096);
+  checked_memory::queue queue;
+  using policy = act::offload<act::host_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>;
+  policy::layers_in<double, checked_memory> memory(queue, {.verify = true}, 3, elements);
+  queued_steps(memory, queue, 2, 3, 6);
+  const act::offload_report r = memory.report();
+  CHECK(r.tensors.stored == 2 * 3 * 6);
+  CHECK(r.tensors.forwarded == 2 * 3 * 6);
+  CHECK(r.tensors.bytes_stored == 2 * 3 * 6 * bytes);
+  CHECK(r.tensors.kept == 0);
+  CHECK(r.peak_bytes == bytes);                 // on the device: the layer that is computed
+  CHECK(r.peak_copied_bytes == 3 * 6 * bytes);  // on the host: all, once
+  CHECK(r.store.stores == 0);
+  memory.begin(0, 0);
+  memory.saved(0, 0);
+  memory.forget(0);  // its backward never comes
+  queued_steps(memory, queue, 1, 3, 6);
+  CHECK(memory.report().peak_copied_bytes == 3 * 6 * bytes);
 }
 
 TEST_CASE("settings of offloading that are no numbers are refused", "[train][offload]") {

@@ -4,6 +4,8 @@
 #include <heddle/io/corpus.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/observe/call_lags.hpp>
+#include <heddle/observe/recorder.hpp>
 #include <heddle/testing/faults.hpp>
 #include <heddle/train.hpp>
 #include <heddle/train/same_copies.hpp>
@@ -11,10 +13,12 @@
 #include "catch.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,14 +46,22 @@ struct outcome {
   std::int64_t struck = 0;
 };
 
-outcome trained(const fault& f) {
-  outcome all;
+hd::io::corpus squares() {
   std::string text;
   for (long k = 0; k < 500; ++k) text += std::to_string(k * k) + ' ';
-  const hd::io::corpus corpus("squares", {text.begin(), text.end()});
-  const hd::io::dataset data(corpus.tokens(), {.context = 8, .batch = 4, .seed = 1});
+  return {"squares", {text.begin(), text.end()}};
+}
+hd::train::options<small_model::config> small_options() {
   hd::train::options<small_model::config> options{.batch = 4, .steps = 4};
   options.model = {.layers = 2, .heads = 2, .width = 8, .context = 8, .vocabulary = 256};
+  return options;
+}
+
+outcome trained(const fault& f) {
+  outcome all;
+  const hd::io::corpus corpus = squares();
+  const hd::io::dataset data(corpus.tokens(), {.context = 8, .batch = 4, .seed = 1});
+  const auto options = small_options();
   counting counts;
   hd::testing::faults drill{f};
   hd::observers watch(counts, drill);
@@ -76,7 +88,67 @@ outcome trained(const fault& f) {
   return all;
 }
 
+// The events of a run whose weights are gathered for each use.
+std::vector<hd::event> trained_in_shares(const fault& f) {
+  const hd::io::corpus corpus = squares();
+  const hd::io::dataset data(corpus.tokens(), {.context = 8, .batch = 4, .seed = 1});
+  hd::observe::recorder events(grid::size());
+  hd::testing::faults drill{f};
+  hd::observers watch(events, drill);
+  using strategy = hd::strategy<grid, hd::zero<3>, decltype(watch)>;
+  hd::launch<hd::threads, grid>([&](auto& world) {
+    auto trainer = hd::train::make_trainer<strategy>(small_model{}, world, small_options(), watch);
+    trainer.run(data);
+  });
+  return events.events();
+}
+
 }  // namespace
+
+TEST_CASE("a call that is only started is not left out and not doubled", "[train][mutations]") {
+  using Catch::Matchers::Contains;
+  for (const auto what : {fault::skip, fault::twice})
+    CHECK_THROWS_WITH(trained_in_shares({.name = "gather weights", .at = 1, .what = what}),
+                      Contains("testing::faults: skip and twice are for calls that are complete when they return; "
+                               "gather weights has a result, or is only started there"));
+}
+
+TEST_CASE("a trainer's own collectives have one flow for all members", "[train][lags]") {
+  const auto events =
+      trained_in_shares({.rank = 2, .kind = hd::activity::backward, .delay = std::chrono::milliseconds(60)});
+  std::map<std::uint64_t, std::set<int>> ranks;
+  std::map<std::uint64_t, std::string> names;
+  std::map<std::string, int> seen;
+  for (const hd::event& e : events) {
+    if (e.kind != hd::activity::collective || e.flow == 0) continue;
+    CHECK(ranks[e.flow].insert(e.rank).second);  // once of each rank
+    CHECK(names.try_emplace(e.flow, e.name).first->second == e.name);
+    ++seen[e.name];
+  }
+  CHECK(seen["gather weights"] > 0);
+  CHECK(seen["reduce gradients"] > 0);
+  CHECK(seen["all_reduce of loss and norm"] == 4 * grid::size());
+  for (const auto& [flow, of] : ranks) {
+    const std::string& name = names[flow];
+    CAPTURE(name, *of.begin());
+    const int first = *of.begin();
+    if (name == "all_reduce of loss and norm")
+      CHECK(of == std::set<int>{0, 1, 2, 3});
+    else if (name == "all_reduce")  // of a layer, along tp
+      CHECK(of == std::set<int>{first, first + 1});
+    else
+      CHECK(of == std::set<int>{first, first + 2});
+  }
+  const auto lags = hd::observe::call_lags(events);
+  std::vector<hd::observe::call_lag> of_data;
+  for (const auto& l : lags)
+    if (std::string(l.name) == "reduce gradients") of_data.push_back(l);
+  REQUIRE(of_data.size() >= 4 * grid::size());
+  const auto latest = hd::observe::latest_ranks(of_data);
+  CAPTURE(to_string(latest[0]), to_string(latest[1]));
+  CHECK(latest[0].rank == 2);
+  CHECK(latest[0].own_ns > 10'000'000);
+}
 
 TEST_CASE("ten silent faults of a trainer are found by its copies or by a run without them", "[train][mutations]") {
   // Mixed data and tensor parallelism, zero<1>. That the clean run equals one rank is what parallel_test shows.

@@ -17,6 +17,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <random>
@@ -485,6 +488,57 @@ TEST_CASE("a run on ways is saved once, and a plain pipeline goes on from it", "
   const outcome plain = train<double>(next, sc::tabled(sc::make_table(sc::one_f_one_b<>(hd::microbatches<>{4}), 2)), 2);
   REQUIRE(plain.steps.size() == 3);
   CHECK(plain.steps[2].weights == ways.after);
+}
+
+TEST_CASE("a node leaves: weights and moments behind the new plan are the same bits", "[train][skippipe]") {
+  setup s;
+  s.paths = planned({2, 2, 2}, {.path_length = 2, .exchanges = 50}, 9);
+  if (!fits(s)) return;
+  const train_test::folder before("leave-before"), after("leave-after"), again("leave-again");
+  s.save_to = before.path.string();
+  const outcome ways = train<double, sc::by_visits>(s, schedule_of(s), 6);
+
+  setup fewer = s;  // the last node of stage 2 but one is gone
+  fewer.paths = planned({2, 2, 1}, {.path_length = 2, .slots = 6, .exchanges = 50}, 10);
+  fewer.resume_from = s.save_to;
+  fewer.save_to = after.path.string();
+  const outcome left = train<double, sc::by_visits>(fewer, schedule_of(fewer), 5);
+  CHECK(left.apart == 0);
+  CHECK(left.after == ways.after);
+
+  // Moments, too: back on the first plan, what is saved has the bytes of the first save.
+  setup back = s;
+  back.resume_from = fewer.save_to;
+  back.save_to = again.path.string();
+  train<double, sc::by_visits>(back, schedule_of(back), 6);
+  int files = 0;
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(before.path)) {
+    if (!entry.is_regular_file()) continue;
+    const auto read = [](const std::filesystem::path& file) {
+      std::ifstream in(file, std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    const auto name = std::filesystem::relative(entry.path(), before.path);
+    CAPTURE(name.string());
+    const bool same = read(entry.path()) == read(again.path / name);
+    CHECK(same);
+    ++files;
+    bytes += entry.file_size();
+  }
+  CHECK(files > 6);
+  std::size_t elements = 0;
+  for (const auto& [name, values] : ways.after) elements += values.size();
+  CHECK(bytes >= 3 * sizeof(double) * elements);
+
+  // It goes on as one rank would on the ways that are left.
+  fewer.steps = s.steps + 1;
+  fewer.save_to = "";
+  const outcome next = train<double, sc::by_visits>(fewer, schedule_of(fewer), 5);
+  REQUIRE(next.steps.size() == static_cast<std::size_t>(fewer.steps));
+  const reference wanted = serial<sc::by_visits>(fewer, ways.after, s.steps);
+  CHECK(next.steps.back().loss == Approx(wanted.loss).epsilon(1e-12));
+  CHECK(largest_error(next.steps.back().gradients, wanted.gradients) <= 1e-10);
 }
 
 TEST_CASE("a table with ways trains, if they go from the first stage to the last", "[train][skippipe][ranks]") {

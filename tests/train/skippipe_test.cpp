@@ -2,14 +2,21 @@
 #include "catch.hpp"
 #include "small_model.hpp"
 
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/model/pipeline/executor.hpp>
 #include <heddle/plan/skippipe.hpp>
 #include <heddle/schedule/generate/gpipe.hpp>
 #include <heddle/schedule/routed.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <random>
+#include <span>
+#include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace hd = heddle;
@@ -193,5 +200,86 @@ TEST_CASE("all stages in order are a plain pipeline, bit for bit", "[train][skip
   for (int part = 0; part < 5; ++part) {
     for (double& g : expected[static_cast<std::size_t>(part)]) g *= 1.0 / m;
     CHECK(got.gradients[static_cast<std::size_t>(part)] == expected[static_cast<std::size_t>(part)]);
+  }
+}
+
+namespace {
+
+// A stage on a node that takes so long for a forward; the loss is computed by the backward's visit.
+struct sleeping_stage {
+  struct batch {
+    int samples = 1;
+  };
+  using scalar = double;
+  double forward_seconds, backward_seconds;
+  static void rest(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+  std::int64_t boundary_elements(int samples) const { return samples; }
+  void forward(int, const batch&, std::span<const double>, std::span<double>) { rest(forward_seconds); }
+  void backward(int, const batch&, std::span<const double>, std::span<double>) { rest(backward_seconds); }
+  void backward_input(int, const batch&, std::span<const double>, std::span<double>) {}
+  void backward_weight(int, const batch&) {}
+};
+struct sleeping_hooks {
+  void forward_done(int, int, int) {}
+  void reduce_gradient(int) {}
+};
+
+// Seconds of a step of nodes that sleep as long as the costs say: the shortest of so many.
+double seconds_slept(const sc::routed& when, const sc::visit_costs& costs, int steps) {
+  const int nodes = when.paths().nodes();
+  const sc::plan made = sc::make_plan(sc::make_table(when, nodes));
+  const sc::plan_view view = made;
+  const std::vector<sleeping_stage::batch> batches(static_cast<std::size_t>(when.paths().microbatches()));
+  double least = 1e9;
+  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::pp>>(nodes), [&](auto& world) {
+    auto& pipe = world.template along<hd::pp>();
+    const double f = costs.forward[static_cast<std::size_t>(pipe.rank())];
+    std::vector<sleeping_stage> here;
+    here.reserve(2);
+    std::vector<sleeping_stage*> held(static_cast<std::size_t>(when.stages()), nullptr);
+    for (int s = 0; s < when.stages(); ++s)
+      if (when.rank_of(s) == pipe.rank()) {
+        const bool loss = s >= nodes;
+        here.push_back({loss ? 0 : f, f * (loss ? costs.loss_factor : costs.backward_factor)});
+        held[static_cast<std::size_t>(s)] = &here.back();
+      }
+    hd::null_observer off;
+    hd::model::executor<sleeping_stage, std::remove_reference_t<decltype(pipe)>> executor(view, held, pipe, 1, off);
+    for (int step = 0; step < steps; ++step) {
+      world.all().barrier();
+      const auto begin = std::chrono::steady_clock::now();
+      executor.run(std::span<const sleeping_stage::batch>(batches), 0, sleeping_hooks{});
+      world.all().barrier();
+      if (pipe.rank() == 0)
+        least = (std::min)(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+  });
+  return least;
+}
+
+}  // namespace
+
+TEST_CASE("when a node leaves, steps take what the simulation of the new plan says", "[train][skippipe]") {
+  double before = 0;
+  for (const std::vector<int>& sizes : {std::vector{2, 2, 2}, std::vector{2, 2, 1}}) {
+    std::vector<int> stage_of_node;
+    for (std::size_t s = 0; s < sizes.size(); ++s)
+      stage_of_node.insert(stage_of_node.end(), static_cast<std::size_t>(sizes[s]), static_cast<int>(s));
+    const std::size_t n = stage_of_node.size();
+    sc::visit_costs costs;
+    for (std::size_t k = 0; k < n; ++k) costs.forward.push_back(0.03 + 0.005 * static_cast<double>(k % 3));
+    costs.message.assign(n * n, 0.0);
+    const hd::sim::serial_nodes nodes{.slots = 6, .gap = 0, .injected_gap = 0};
+    const plan::skip_options o{.path_length = 2, .slots = 6, .wave_seconds = 0, .even_visits = true, .exchanges = 100};
+    const auto paths = plan::skippipe(costs, stage_of_node, 3, o, [&](const sc::path_table& p) {
+                         return nodes.seconds(p, costs);
+                       }).paths;
+    const double predicted = nodes.seconds(paths, costs);
+    const double slept = seconds_slept(sc::routed(paths, nodes(paths, costs)), costs, 3);
+    CAPTURE(sizes.back(), predicted, slept);
+    CHECK(slept > 0.97 * predicted);
+    CHECK(slept < 1.15 * predicted);
+    CHECK(predicted > before);
+    before = predicted;
   }
 }

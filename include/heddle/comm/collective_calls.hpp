@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/comm/in_flight.hpp>
 
 #include <cstdint>
 #include <span>
@@ -232,6 +233,13 @@ class collective_calls {
     } else {
       return typename C::started();
     }
+  }
+  /// The same with a buffer that the call owns until it is waited for: `x = start_all_reduce(std::move(x), op).wait()`.
+  template <given_away Buffer, class Op, class C = Comm>
+  HEDDLE_RETURNS_STATE(unconsumed)
+  in_flight<Buffer, typename C::started> start_all_reduce(Buffer&& buffer, Op op) {
+    return in_flight<Buffer, typename C::started>(std::move(buffer),
+                                                  [&](Buffer& b) { return start_all_reduce(owned_elements(b), op); });
   }
   template <spannable In, spannable Out, class Op, class C = Comm>
   [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_all_reduce(

@@ -37,7 +37,7 @@ consteval bool require_facet() {
 /// `require_facet` for several facets: one error for each that is missing.
 template <class Layer, class Backend, class T, facet... Facets>
 consteval bool require_facets() {
-  return (require_facet<Layer, Facets, Backend, T>() & ... & true);
+  return (int{require_facet<Layer, Facets, Backend, T>()} & ... & 1) != 0;  // no && for it would stop at the first
 }
 
 /// The facets that a layer's own verbs use: `using needs = compute::facet_list<compute::product_facet>;`.

@@ -23,6 +23,22 @@ struct each_side {
   HEDDLE_HD void operator()(std::int64_t i) const { sides[i] = choice(frames, i, noise); }
 };
 
+// How many means tile i has; none behind the last.
+struct each_count {
+  frame_table frames;
+  const std::uint8_t* sides;
+  std::int64_t tiles;
+  std::int64_t* counts;
+  HEDDLE_HD void operator()(std::int64_t i) const {
+    if (i == tiles) {
+      counts[i] = 0;
+      return;
+    }
+    const tile_pixels tile = frames[i];
+    counts[i] = blocks_of(tile.height, sides[i]) * blocks_of(tile.width, sides[i]) * tile.channels;
+  }
+};
+
 // Mean i of all that are held: its tile by bisection of the offsets, then its block.
 struct each_mean {
   frame_table frames;
@@ -67,21 +83,37 @@ class pixel_kernels<Backend> {
         frames_(table_of(out, heddle::v0::detail::first_element(pixels), first(numbers_))) {
     frames_.tile_rows = first(tile_rows_);
   }
-  // The queue has read what lies in buffers before they go.
   void sides(pixelized& out, const noise_source& noise, const side_choice& choice) {
     if (out.sides.empty()) return;
-    memory<std::uint8_t> sides(queue_, static_cast<std::int64_t>(out.sides.size()));
-    launch_each(queue_, static_cast<std::int64_t>(sides.size()), each_side{frames_, noise, choice, first(sides)});
-    back(sides, out.sides);
+    sides_ = memory<std::uint8_t>(queue_, static_cast<std::int64_t>(out.sides.size()));
+    launch_each(queue_, static_cast<std::int64_t>(out.sides.size()), each_side{frames_, noise, choice, first(sides_)});
+    back(sides_, out.sides);
   }
+  // Tiles are ragged: a scan of their counts, where the queue has one.
+  void lay_out(pixelized& out) {
+    if (out.sides.empty()) return detail::lay_out(out);
+    const auto tiles = static_cast<std::int64_t>(out.sides.size());
+    if (sides_.size() == 0) sides_ = there(std::span(std::as_const(out.sides)));
+    if constexpr (requires(const std::int64_t* in, std::int64_t* to) { exclusive_sum(queue_, tiles, in, to); }) {
+      memory<std::int64_t> counts(queue_, tiles + 1);
+      offsets_ = memory<std::int64_t>(queue_, tiles + 1);
+      launch_each(queue_, tiles + 1, each_count{frames_, first(sides_), tiles, first(counts)});
+      exclusive_sum(queue_, tiles + 1, first(std::as_const(counts)), first(offsets_));
+      out.offsets.resize(static_cast<std::size_t>(tiles) + 1);
+      back(offsets_, out.offsets);
+      out.means.resize(static_cast<std::size_t>(out.offsets.back()));
+    } else {
+      detail::lay_out(out);
+      offsets_ = there(std::span(std::as_const(out.offsets)));
+    }
+  }
+  // After `lay_out`.
   void means(pixelized& out, const noise_source& noise) {
     if (out.means.empty()) return;
-    const memory<std::uint8_t> sides = there(std::span(std::as_const(out.sides)));
-    const memory<std::int64_t> offsets = there(std::span(std::as_const(out.offsets)));
     memory<std::uint8_t> means(queue_, static_cast<std::int64_t>(out.means.size()));
-    launch_each(
-        queue_, static_cast<std::int64_t>(means.size()),
-        each_mean{frames_, noise, first(sides), first(offsets), static_cast<std::int64_t>(sides.size()), first(means)});
+    launch_each(queue_, static_cast<std::int64_t>(means.size()),
+                each_mean{frames_, noise, first(sides_), first(offsets_), static_cast<std::int64_t>(out.sides.size()),
+                          first(means)});
     back(means, out.means);
   }
 
@@ -105,6 +137,8 @@ class pixel_kernels<Backend> {
   typename space::queue& queue_;
   memory<std::uint32_t> numbers_;
   memory<std::int64_t> tile_rows_;
+  memory<std::uint8_t> sides_;
+  memory<std::int64_t> offsets_;
   frame_table frames_;
 };
 

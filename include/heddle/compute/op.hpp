@@ -340,7 +340,7 @@ void rows_apart(const char* kernel, const char* what, const head_rows<T>& x) {
 // The dimensions of all arguments, and where each size is given first: that of dimension d of argument a is number
 // most_dims * a + d.
 struct operation_layout {
-  static constexpr std::size_t most_arguments = 12;
+  static constexpr std::size_t most_arguments = 13;
   const char* dims[most_arguments * most_dims] = {};
   std::uint8_t first[most_arguments * most_dims] = {};
   std::size_t typed = 0;  // the first argument of the operation's element type; 0 if all are sums

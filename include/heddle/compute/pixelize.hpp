@@ -70,6 +70,7 @@ class pixel_kernels {
   void sides(pixelized& out, const noise_source& noise, const side_choice& choice) const {
     each_band(out, [&](std::int64_t begin, std::int64_t end) { fill_sides(out, frames_, noise, choice, begin, end); });
   }
+  void lay_out(pixelized& out) const { detail::lay_out(out); }
   void means(pixelized& out, const noise_source& noise) const {
     each_band(out, [&](std::int64_t begin, std::int64_t end) { fill_means(out, frames_, noise, begin, end); });
   }
@@ -271,7 +272,7 @@ pixelized release(Backend& backend, const sharded<T, Rank, Layout, Space>& frame
   if constexpr (std::same_as<T, std::uint8_t>) {  // one error for a mistake
     pixel_kernels<Backend> kernels(backend, out, elements_of(frames), numbers);
     map.choose(kernels, out, rule.sides, {rule.seed, rule.score_scale});
-    lay_out(out);
+    kernels.lay_out(out);
     charge(whole[0]);
     kernels.means(out, {rule.seed, rule.sum_scale});
   }

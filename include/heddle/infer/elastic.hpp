@@ -34,7 +34,7 @@
 namespace heddle::inline v0::infer {
 
 /// Where an instance of more ranks finds its parts of the weights. `shared`: where they lie in the whole ones. `released`: so, too, and the pages of the other parts are given back to the
-/// system until its ranks, which have them, send them again at the next change. `copied`: in a copy besides.
+/// system until its ranks, which have them, send them again: at the next change, or before it in pieces (`elastic::bring_weights`). `copied`: in a copy besides.
 enum class elastic_weights : unsigned char { shared, released, copied };
 
 namespace detail {
@@ -166,9 +166,9 @@ class elastic {
   /// Bytes of keys and values that this rank has sent to others, and stretches of memory that they were.
   std::int64_t bytes_sent() const noexcept { return bytes_sent_; }
   std::int64_t runs_sent() const noexcept { return runs_sent_; }
-  /// The most bytes that a transform has taken on this rank beside what is there between two: no more than a layer of the cache, or the largest part of a parameter.
+  /// The most bytes that a transform has taken on this rank beside what is there between two: no more than a layer of the cache.
   std::int64_t peak_bytes() const noexcept { return peak_bytes_; }
-  /// Bytes of weights whose pages the system has now (`elastic_weights::released`).
+  /// Bytes of weights whose pages the system got at the last change (`elastic_weights::released`).
   std::int64_t given_back_bytes() const noexcept { return given_back_; }
   /// Bytes of weights that are held besides the whole ones.
   std::int64_t copied_bytes() const noexcept {
@@ -203,20 +203,33 @@ class elastic {
   }
   /// On the other ranks: computes what the leader asks for until the next transform, in which it takes part (true), or `finish` (false).
   bool follow() {
-    if (runners_[at_]->follow() == followed::finished) return end(), false;
-    std::int64_t to = 0;
-    worlds_[at_]->control().broadcast(std::span<std::int64_t>(&to, 1), 0);
-    change(static_cast<int>(to));
-    return true;
+    for (;;) {
+      if (runners_[at_]->follow() == followed::finished) return end(), false;
+      asked what;
+      worlds_[at_]->control().broadcast(std::span<std::int64_t>(what), 0);
+      if (what[1] == 0) return change(static_cast<int>(what[0])), true;
+      take_weights(what[1]);
+    }
+  }
+  /// On a rank that leads, between two steps of a merged instance whose weights are `elastic_weights::released`: its ranks send one another about so many bytes of the weights that they
+  /// lack, so that a split that comes later sends the rest alone and pauses for that much less. Returns the bytes that are left; 0 where none lack. Other instances take no part.
+  /// Errors: `config_error` for fewer bytes than an element has, and on a rank that follows.
+  std::int64_t bring_weights(std::int64_t bytes) {
+    constexpr auto size = static_cast<std::int64_t>(sizeof(T));
+    if (bytes < size)
+      throw config_error("heddle: elastic: weights come in pieces of at least one element of " + std::to_string(size) +
+                         " bytes, got " + std::to_string(bytes));
+    engine_now();
+    if (lacking_ > 0) {
+      tell({0, bytes / size});
+      take_weights(bytes / size);
+    }
+    return lacking_ * size;
   }
   /// Between two steps, on all ranks that lead: instances are of degree `to` from now on. Waits for the other ranks.
   /// Errors: `config_error` for a degree that is not one of `Degrees`, or not the same on all ranks, and for a request that has no room afterwards; then nothing has changed.
   void transform(int to) {
-    std::int64_t word = to;
-    if (degree() > 1) {
-      runners_[at_]->interrupt();
-      worlds_[at_]->control().broadcast(std::span<std::int64_t>(&word, 1), 0);
-    }
+    tell({to, 0});
     change(to);
   }
   /// On all ranks that lead: the end; `follow` returns false on the others.
@@ -228,6 +241,12 @@ class elastic {
  private:
   static row_view<T, space> row_of(buffer<T, space>& b) {
     return heddle::v0::detail::row_at<space>(b.address(), static_cast<std::int64_t>(b.size()));
+  }
+  using asked = std::array<std::int64_t, 2>;  // a degree, or how many elements of weights to bring
+  void tell(asked what) {
+    if (degree() == 1) return;
+    runners_[at_]->interrupt();
+    worlds_[at_]->control().broadcast(std::span<std::int64_t>(what), 0);
   }
   bool leads(int degree) const noexcept { return world_->rank() % degree == 0; }
   engine_type& engine_now() const {
@@ -328,34 +347,39 @@ class elastic {
         if (to[i].instance == world_->rank() / degree() && to[i].blocks.empty() != runs)
           names_[engine_now().adopt_into(requests[i], to[i].blocks)] = requests[i].id;
   }
-  // All parts come from the ranks of the instance, one parameter after the other; then those that the next degree does not read go.
+  // The next elements that this rank or another of the instance lacks, each from the rank that has it, in place.
+  void take_weights(std::int64_t elements) {
+    for (auto& group = worlds_[at_]->template along<tp>(); elements > 0 && lacking_ > 0;) {
+      weights_part& next = parts_[part_];
+      const std::int64_t n = (std::min)(elements, next.count);
+      group.broadcast(std::span<T>(weights_.address() + next.begin, static_cast<std::size_t>(n)), next.owner);
+      next.begin += n, next.count -= n, elements -= n, lacking_ -= n;
+      if (next.count == 0) ++part_;
+    }
+  }
+  // All parts come from the ranks of the instance; then those that the next degree does not read go.
   void move_weights(std::size_t next) {
+    take_weights(lacking_);
+    parts_.clear();
+    part_ = 0, given_back_ = 0;
     const auto& whole = stage().parameters();
-    const auto each_split = [&](std::size_t degree, const auto& f) {
-      const auto& parts = runners_[degree]->stage().parameters();
-      for (std::size_t p = 0; p < parts.size(); ++p)
-        if (parts[p].count != whole[p].count) f(whole[p], parts[p]);
-    };
-    T* const all = weights_.address();
-    if (at_ > 0)
-      each_split(at_, [&](const model::parameter& to, const model::parameter& own) {
-        std::vector<std::int64_t> counts(static_cast<std::size_t>(worlds_[at_]->size()));
-        worlds_[at_]->control().all_gather(std::span<const std::int64_t>(&own.count, 1),
-                                           std::span<std::int64_t>(counts));
-        const std::vector<T> mine(all + own.offset, all + own.offset + own.count);
-        worlds_[at_]->template along<tp>().all_gather_v(
-            std::span<const T>(mine), std::span<T>(all + to.offset, static_cast<std::size_t>(to.count)), counts);
-        peak_bytes_ = (std::max)(peak_bytes_, static_cast<std::int64_t>(mine.size() * sizeof(T)));
-      });
-    given_back_ = 0;
-    each_split(next, [&](const model::parameter& from, const model::parameter& own) {
-      const auto give = [&](std::int64_t begin, std::int64_t end) {
-        given_back_ += static_cast<std::int64_t>(
-            heddle::v0::detail::give_back_pages(all + begin, static_cast<std::size_t>(end - begin) * sizeof(T)));
+    const auto& own = runners_[next]->stage().parameters();
+    auto& control = worlds_[next]->control();
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(control.size()));
+    for (std::size_t p = 0; p < own.size(); ++p) {
+      if (own[p].count == whole[p].count) continue;
+      control.all_gather(std::span<const std::int64_t>(&own[p].count, 1), std::span<std::int64_t>(counts));
+      std::int64_t begin = whole[p].offset;
+      for (int r = 0; r < control.size(); begin += counts[static_cast<std::size_t>(r++)])
+        parts_.push_back({begin, counts[static_cast<std::size_t>(r)], r});
+      lacking_ += whole[p].count;
+      const auto give = [&](std::int64_t from, std::int64_t to) {
+        given_back_ += static_cast<std::int64_t>(heddle::v0::detail::give_back_pages(
+            weights_.address() + from, static_cast<std::size_t>(to - from) * sizeof(T)));
       };
-      give(from.offset, own.offset);
-      give(own.offset + own.count, from.offset + from.count);
-    });
+      give(whole[p].offset, own[p].offset);
+      give(own[p].offset + own[p].count, whole[p].offset + whole[p].count);
+    }
   }
   // Tensor by tensor: what leaves is read before anything is written.
   void move(const std::vector<unit_move>& moves) {
@@ -418,6 +442,14 @@ class elastic {
   std::map<request_id, request_id> names_{};  // of the requests of this rank's engine
   std::vector<event> events_{}, due_{};
   std::int64_t bytes_sent_ = 0, runs_sent_ = 0, peak_bytes_ = 0, given_back_ = 0;
+  struct weights_part {
+    std::int64_t begin = 0, count = 0;
+    int owner = 0;
+  };
+  std::vector<weights_part>
+      parts_{};  // of the weights, in their order; from `part_` on they are where their owner is alone
+  std::size_t part_ = 0;
+  std::int64_t lacking_ = 0;  // elements of those
 };
 
 }  // namespace heddle::inline v0::infer

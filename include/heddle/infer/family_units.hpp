@@ -42,7 +42,7 @@
       const model::any_config&, const model::families_mesh&, int, model::stage_layers);                                \
   template std::unique_ptr<model::any_stage<T>> model::detail::compiled_stage<T>(                                      \
       const model::any_config&, model::families_world&, model::families_backend&, model::stage_layers, int,            \
-      std::int64_t, int, model::any_stage<T>*);                                                                        \
+      std::int64_t, int, model::any_stage<T>*, const model::any_layers<T>::settings&);                                 \
   template std::unique_ptr<infer::any_model_runner<T>> infer::detail::compiled_runner<T>(                              \
       const model::any_config&, model::families_world&, model::families_backend&, infer::cache_extent, std::int64_t);  \
   template std::int64_t infer::detail::compiled_cache_blocks<T>(const model::any_config&, std::int64_t,                \

@@ -6,10 +6,12 @@
 #include <heddle/core/type_list.hpp>
 #include <heddle/layout/propagate.hpp>
 #include <heddle/model/any_config.hpp>
+#include <heddle/model/any_layers.hpp>
 #include <heddle/model/any_stage.hpp>
 #include <heddle/model/families.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/parameter_buckets.hpp>
+#include <heddle/model/saved_activations.hpp>
 #include <heddle/model/sharding.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -27,6 +29,9 @@
 namespace heddle::inline v0::model {
 
 namespace detail {
+template <bool Ok, class Activations>
+inline constexpr bool any_model_keeps_by = Ok;
+
 // Bit i: whether axis i has more than one rank. Over others nothing is summed, whatever a layout says.
 template <class... Axes>
 constexpr unsigned axes_of_several_ranks(const mesh<Axes...>& m) noexcept {
@@ -42,7 +47,7 @@ constexpr unsigned axes_of_several_ranks(const mesh<Axes...>& m) noexcept {
 /// An `any_stage` with the types of a trainer's ranks, the same for all families: gradients are summed over the axes that split samples, or over all
 /// (those of norms that split heads share, and of some matrices of adapters). Where a family has none of the latter, their bucket is empty.
 /// Errors: as of `make_stage` and `require_experts`; `config_error` for parameters whose gradients are summed over other axes.
-template <class T, class World, class Backend>
+template <class T, class World, class Backend, class Activations = activations::keep>
 class trained_any_stage {
   using mesh_type = stage_mesh<std::remove_cvref_t<decltype(std::declval<World&>().mesh())>, pp, megatron<>>;
   using layouts = model::layouts<mesh_type, megatron<>>;
@@ -64,11 +69,19 @@ class trained_any_stage {
   using axes = typename detail::sharding_rules<megatron_folded<>>::axes;
   using samples = typename detail::samples_layout_of<mesh_type, megatron<>>::type;
   using loss = propagate<"b->", typename layouts::template edge<dims<>, dims<dim::vocabulary>>>;
+  /// Where the blocks' saved activations are.
+  using layers_memory = typename detail::layers_of_policy<Activations, T, space>::type;
+  static_assert(
+      detail::any_model_keeps_by<!requires(const typename layers_memory::settings& s) { s.again; }, Activations>,
+      "heddle: model::any_model computes nothing again: take activations::keep or activations::offload, or give the "
+      "trainer the model's own type");
 
   trained_any_stage(const any_config& config, World& world, Backend& backend, stage_layers part, int slots,
-                    std::int64_t max_samples, int deferred = 1, trained_any_stage* lender = nullptr)
+                    std::int64_t max_samples, int deferred = 1, trained_any_stage* lender = nullptr,
+                    const typename layers_memory::settings& saving = {})
       : stage_(make_stage<T>(config, world, backend, part, slots, max_samples, deferred,
-                             lender == nullptr ? nullptr : lender->stage_.get())) {
+                             lender == nullptr ? nullptr : lender->stage_.get(),
+                             any_layers<T, space>::settings::template of<layers_memory>(saving))) {
     require_experts(config, world.mesh().template extent_or_one<ep>());
     static constexpr auto axes = detail::summed_axes_of_buckets(buckets{});
     const auto of_stage = stage_->axes_of_buckets();
@@ -98,6 +111,9 @@ class trained_any_stage {
   std::int64_t saved_bytes_per_slot() const noexcept { return stage_->saved_bytes_per_slot(); }
   std::int64_t deferred_bytes() const noexcept { return stage_->deferred_bytes(); }
   std::int64_t workspace_bytes() const noexcept { return stage_->workspace_bytes(); }
+  layers_memory& saved_layers() noexcept {
+    return static_cast<held_layer_memory<layers_memory, T, space>&>(stage_->saved_layers().held()).memory();
+  }
 
   const std::vector<parameter>& parameters() const noexcept { return stage_->parameters(); }
   row weights() noexcept { return stage_->weights(); }
@@ -142,14 +158,14 @@ class trained_any_stage {
 
 /// Any model of Hugging Face with elements of type T, whole or with adapters, for a trainer: `train::make_trainer<strategy>(any_model<float>{}, world,
 /// options)`, where `options.model` is an `any_config`. A trainer is compiled once for all of them; saves, messages and numbers are those of the
-/// model's own type. Activations are kept or computed as the stage does it by itself.
+/// model's own type. Activations are kept or offloaded.
 template <class T>
 struct any_model {
   using scalar = T;
   using config = any_config;
   using batch = model::batch<T>;
-  template <class World, class Backend>
-  using stage = trained_any_stage<T, World, Backend>;
+  template <class World, class Backend, class Activations = activations::keep>
+  using stage = trained_any_stage<T, World, Backend, Activations>;
   static constexpr stage_layers layers_of(const any_config& c, int stage, int stages) noexcept {
     return split_layers(c.layers, stage, stages);
   }

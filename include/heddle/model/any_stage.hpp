@@ -5,6 +5,7 @@
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/layout/gradient.hpp>
+#include <heddle/model/any_layers.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/stage_layers.hpp>
@@ -69,6 +70,7 @@ class any_stage : public any_weights<T, Space> {
   virtual std::int64_t saved_bytes_per_slot() const noexcept = 0;
   virtual std::int64_t deferred_bytes() const noexcept = 0;
   virtual std::int64_t workspace_bytes() const noexcept = 0;
+  virtual any_layers<T, Space>& saved_layers() noexcept = 0;
 
   virtual sum_row gradients() noexcept = 0;
   virtual std::int64_t tied_elements() const noexcept = 0;
@@ -115,7 +117,8 @@ class held_weights : public Base {
 
  public:
   template <class World, class... Arguments>
-  explicit held_weights([[maybe_unused]] World& world, Arguments&&... arguments) : stage_(std::forward<Arguments>(arguments)...) {
+  explicit held_weights([[maybe_unused]] World& world, Arguments&&... arguments)
+      : stage_(std::forward<Arguments>(arguments)...) {
     if constexpr (requires { typename stage_type::buckets; }) {
       const auto copies = model::detail::copies_of_buckets(world, typename stage_type::buckets{});
       copies_.assign(copies.begin(), copies.end());
@@ -144,7 +147,9 @@ class held_weights : public Base {
       return {};
   }
   std::span<const copy_of> copies_of_buckets() const noexcept override { return copies_; }
-  bool has_saved_frozen() const noexcept override { return requires { requires stage_type::trained::saves_frozen; }; }
+  bool has_saved_frozen() const noexcept override {
+    return requires { requires stage_type::trained::saves_frozen; };
+  }
 
  protected:
   Stage stage_;
@@ -157,8 +162,7 @@ class held_weights : public Base {
 
 /// A stage of a described model as an `any_stage`.
 template <class Stage>
-class held_stage final
-    : public detail::held_weights<any_stage<typename Stage::scalar, typename Stage::space>, Stage> {
+class held_stage final : public detail::held_weights<any_stage<typename Stage::scalar, typename Stage::space>, Stage> {
   using base = detail::held_weights<any_stage<typename Stage::scalar, typename Stage::space>, Stage>;
   using any = any_stage<typename Stage::scalar, typename Stage::space>;
   using base::stage_;
@@ -166,12 +170,14 @@ class held_stage final
  public:
   using typename any::batch_type, typename any::const_row, typename any::row, typename any::sum_row;
 
-  /// Arguments as of the stage's constructor; `lender` is an `any_stage` of the same type, or null.
+  /// Arguments as of the stage's constructor, of a stage whose activations are `activations::chosen_at_run_time`; `lender` is an `any_stage` of
+  /// the same type, or null.
   template <class Config, class World, class Backend>
   held_stage(const Config& config, World& world, Backend& backend, stage_layers part, int slots,
-             std::int64_t max_samples, int deferred, any* lender)
+             std::int64_t max_samples, int deferred, any* lender,
+             const typename any_layers<typename Stage::scalar, typename Stage::space>::settings& saving = {})
       : base(world, config, world, backend, part, slots, max_samples, deferred,
-             lender == nullptr ? nullptr : &static_cast<held_stage*>(lender)->stage_) {}
+             lender == nullptr ? nullptr : &static_cast<held_stage*>(lender)->stage_, saving) {}
 
   stage_layers layers() const noexcept override { return stage_.layers(); }
   std::int64_t vocabulary() const noexcept override { return stage_.config().vocabulary; }
@@ -188,6 +194,9 @@ class held_stage final
   std::int64_t saved_bytes_per_slot() const noexcept override { return stage_.saved_bytes_per_slot(); }
   std::int64_t deferred_bytes() const noexcept override { return stage_.deferred_bytes(); }
   std::int64_t workspace_bytes() const noexcept override { return stage_.workspace_bytes(); }
+  any_layers<typename Stage::scalar, typename Stage::space>& saved_layers() noexcept override {
+    return stage_.saved_layers();
+  }
 
   sum_row gradients() noexcept override { return stage_.gradients(); }
   std::int64_t tied_elements() const noexcept override { return stage_.tied_elements(); }

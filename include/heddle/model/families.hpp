@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/model/any_config.hpp>
+#include <heddle/model/any_layers.hpp>
 #include <heddle/model/any_stage.hpp>
 #include <heddle/model/hugging_face_model.hpp>
 #include <heddle/model/stage_layers.hpp>
@@ -62,7 +63,7 @@ std::unique_ptr<any_weights<T>> compiled_weights(const any_config& config, const
 template <class T>
 std::unique_ptr<any_stage<T>> compiled_stage(const any_config& config, families_world& world, families_backend& backend,
                                              stage_layers part, int slots, std::int64_t max_samples, int deferred,
-                                             any_stage<T>* lender);
+                                             any_stage<T>* lender, const typename any_layers<T>::settings& saving);
 }  // namespace detail
 
 inline namespace compiled_families {  // units that compile families themselves have other functions
@@ -98,22 +99,23 @@ std::unique_ptr<any_weights<T>> make_weights(const any_config& config, const Mes
 }
 
 /// The part of a model on this rank with elements of type T, without its type: with heddle::families linked, compiled there. Arguments as of
-/// a stage's constructor; `lender` is one that this function made for the same model. `world` and `backend` must outlive it.
+/// a stage's constructor; `lender` is one that this function made for the same model, `saving` says what makes the memory of saved
+/// activations. `world` and `backend` must outlive it.
 /// Errors: as of the stage's constructor; `config_error` for a family that was not compiled into heddle::families.
 template <class T, class World, class Backend>
-std::unique_ptr<any_stage<T, space_of<Backend>>> make_stage(const any_config& config, World& world, Backend& backend,
-                                                            stage_layers part, int slots, std::int64_t max_samples,
-                                                            int deferred = 0,
-                                                            any_stage<T, space_of<Backend>>* lender = nullptr) {
+std::unique_ptr<any_stage<T, space_of<Backend>>> make_stage(
+    const any_config& config, World& world, Backend& backend, stage_layers part, int slots, std::int64_t max_samples,
+    int deferred = 0, any_stage<T, space_of<Backend>>* lender = nullptr,
+    [[maybe_unused]] const typename any_layers<T, space_of<Backend>>::settings& saving = {}) {
 #if defined(HEDDLE_COMPILED_FAMILIES)
   if constexpr (detail::families_checked<World, Backend>())
-    return detail::compiled_stage<T>(config, world, backend, part, slots, max_samples, deferred, lender);
+    return detail::compiled_stage<T>(config, world, backend, part, slots, max_samples, deferred, lender, saving);
   else
     return nullptr;
 #else
   return with_family<T>(config.of, [&]<class Model>(std::type_identity<Model>, const auto& c) {
     return detail::family_stage<Model, World, Backend>::make(config, c, world, backend, part, slots, max_samples,
-                                                             deferred, lender);
+                                                             deferred, lender, saving);
   });
 #endif
 }

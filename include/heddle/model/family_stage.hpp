@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/model/any_config.hpp>
+#include <heddle/model/any_layers.hpp>
 #include <heddle/model/any_stage.hpp>
 #include <heddle/model/described_weights.hpp>
 #include <heddle/model/stage_layers.hpp>
@@ -48,18 +49,18 @@ auto family_weights<Model, Mesh>::make(const typename Model::config& c, const Me
 template <class Model, class World, class Backend>
 struct family_stage {
   using any = any_stage<typename Model::scalar, space_of<Backend>>;
+  using saving = typename any_layers<typename Model::scalar, space_of<Backend>>::settings;
   static std::unique_ptr<any> make(const any_config& all, const typename Model::config& c, World& world,
                                    Backend& backend, stage_layers part, int slots, std::int64_t max_samples,
-                                   int deferred, any* lender);
+                                   int deferred, any* lender, const saving& how);
 };
 template <class Model, class World, class Backend>
 auto family_stage<Model, World, Backend>::make(const any_config& all, const typename Model::config& c, World& world,
-                                               Backend& backend, stage_layers part, int slots,
-                                               std::int64_t max_samples, int deferred, any* lender)
-    -> std::unique_ptr<any> {
+                                               Backend& backend, stage_layers part, int slots, std::int64_t max_samples,
+                                               int deferred, any* lender, const saving& how) -> std::unique_ptr<any> {
   return with_adapters<Model>(all, c, [&]<class M>(M, const auto& of) -> std::unique_ptr<any> {
-    using stage = typename M::template stage<World, Backend>;
-    return std::make_unique<held_stage<stage>>(of, world, backend, part, slots, max_samples, deferred, lender);
+    using stage = typename M::template stage<World, Backend, activations::chosen_at_run_time>;
+    return std::make_unique<held_stage<stage>>(of, world, backend, part, slots, max_samples, deferred, lender, how);
   });
 }
 

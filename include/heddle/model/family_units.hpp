@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/model/any_layers.hpp>
 #include <heddle/model/families.hpp>
 #include <heddle/model/family_stage.hpp>
 #include <heddle/model/with_model.hpp>
@@ -16,7 +17,7 @@
 
 // M(KIND, model) for each of the models of a family with elements of type T.
 /// Models of GPT-2.
-#define HEDDLE_MODELS_gpt2(M, KIND, T) M(KIND, model::gpt2<T>)
+#define HEDDLE_MODELS_gpt2(M, KIND, T) M(KIND, model::tied_by_config<model::untied_gpt2<T>>)
 /// Models of Llama.
 #define HEDDLE_MODELS_llama(M, KIND, T) M(KIND, model::tied_by_config<model::llama<T>>)
 /// Models of Qwen2.
@@ -39,6 +40,8 @@
 #define HEDDLE_MODELS_phi3(M, KIND, T) M(KIND, model::tied_by_config<model::phi3<T>>)
 /// Models of OLMo-2.
 #define HEDDLE_MODELS_olmo2(M, KIND, T) M(KIND, model::tied_by_config<model::olmo2<T>>)
+/// Models of Gemma-2.
+#define HEDDLE_MODELS_gemma2(M, KIND, T) M(KIND, model::tied_by_config<model::gemma2<T>>)
 /// Models of Gemma-3.
 #define HEDDLE_MODELS_gemma3(M, KIND, T) M(KIND, model::tied_by_config<model::gemma3<T>>)
 /// Models of DeepSeek-V2 and V3.
@@ -99,12 +102,12 @@ std::unique_ptr<any_weights<T>> compiled_weights(const any_config& config, const
 template <class T>
 std::unique_ptr<any_stage<T>> compiled_stage(const any_config& config, families_world& world, families_backend& backend,
                                              stage_layers part, int slots, std::int64_t max_samples, int deferred,
-                                             any_stage<T>* lender) {
+                                             any_stage<T>* lender, const typename any_layers<T>::settings& saving) {
   using result = std::unique_ptr<any_stage<T>>;
   return with_compiled_model<T, result>(
       config, [&]<class Model>(std::type_identity<Model>, const auto& c) -> result {
         return family_stage<Model, families_world, families_backend>::make(
-            config, c, world, backend, part, slots, max_samples, deferred, lender);
+            config, c, world, backend, part, slots, max_samples, deferred, lender, saving);
       });
 }
 

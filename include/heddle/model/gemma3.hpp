@@ -14,9 +14,11 @@ namespace layers {
 template <bool Local>
 using gemma3_attention = grouped_attention<false, false, true, storage::out_in, no_adapter, Local, shifted_head_norm>;
 
-/// Gemma-3 of texts with Hugging Face's names. Norms multiply by 1 + w. Source: Hugging Face `Gemma3ForCausalLM`.
-template <bool Tied = true, class Adapter = no_adapter>
-constexpr auto describe_gemma3(const gemma3_config& c, Adapter adapt = {}) {
+/// A Gemma with norms before and behind layers, which multiply by 1 + w. `Attention<Local>`: of its layers of either kind; `nearby`: rotary
+/// settings of local ones. `Capped`: the caps are those of scores and of logits.
+template <template <bool> class Attention, bool Tied, bool Capped, class Adapter>
+constexpr auto describe_gemma_with(const gemma3_config& c, const llama_config& nearby, Adapter adapt,
+                                   double score_cap = 0, double logit_cap = 0) {
   using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
   using from_hidden = linear<dims<dim::ffn>, dims<dim::width>, false, storage::out_in>;
   using norm = rms_norm<dim::width, true>;
@@ -31,24 +33,32 @@ constexpr auto describe_gemma3(const gemma3_config& c, Adapter adapt = {}) {
   const auto block = [&](const auto& of) {
     auto attention = of.block.first.f;
     attention.score_scale = c.score_scale();
+    attention.score_cap = score_cap;
     return sequence(d, half("input_layernorm", "ln_1.out", attention, "post_attention_layernorm"),
                     half("pre_feedforward_layernorm", "ln_2.out", of.block.second.f, "post_feedforward_layernorm"));
   };
-  llama_config nearby = c;
-  nearby.theta = c.local_theta;
-  nearby.scaling = {};
-  nearby.yarn = {};
-  const auto whole = describe_llama_with<gemma3_attention<false>, Tied>(c, mlp, adapt);
-  const auto local = describe_llama_with<gemma3_attention<true>, Tied>(nearby, mlp, adapt, c.window);
+  const auto whole = describe_llama_with<Attention<false>, Tied>(c, mlp, adapt);
+  const auto local = describe_llama_with<Attention<true>, Tied>(nearby, mlp, adapt, c.window);
+  language_head<norm, Tied, false, Capped> head(norm("model.norm", d, c.epsilon, activation_named("ln_f.out")),
+                                                c.vocabulary, whole.out.weight_name, c.initial_deviation);
+  head.logit_cap = logit_cap;
   return language_model{embedding<false, true>{whole.in.name, whole.in.tokens_name, "", c.vocabulary, d, c.context,
                                                c.initial_deviation, c.embedding_multiplier()},
                         whole.block_name,
                         whole.count,
                         block(local),
-                        language_head<norm, Tied>(norm("model.norm", d, c.epsilon, activation_named("ln_f.out")),
-                                                  c.vocabulary, whole.out.weight_name, c.initial_deviation),
+                        head,
                         block(whole),
                         other_layers{.every = c.global_every, .first = c.global_every - 1}};
+}
+/// Gemma-3 of texts with Hugging Face's names. Source: Hugging Face `Gemma3ForCausalLM`.
+template <bool Tied = true, class Adapter = no_adapter>
+constexpr auto describe_gemma3(const gemma3_config& c, Adapter adapt = {}) {
+  llama_config nearby = c;
+  nearby.theta = c.local_theta;
+  nearby.scaling = {};
+  nearby.yarn = {};
+  return describe_gemma_with<gemma3_attention, Tied, false>(c, nearby, adapt);
 }
 }  // namespace layers
 

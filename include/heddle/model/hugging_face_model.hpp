@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/model/deepseek_config.hpp>
+#include <heddle/model/gemma2_config.hpp>
 #include <heddle/model/gemma3_config.hpp>
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/granite_config.hpp>
@@ -80,7 +81,8 @@ inline std::string name_in_files(const kept_blocks& kept, std::string_view name)
 /// A model as its config.json describes it: the configuration says the family.
 struct hugging_face_model {
   std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config,
-               qwen3_moe_config, smollm3_config, granite_config, phi3_config, olmo2_config, gemma3_config>
+               qwen3_moe_config, smollm3_config, granite_config, phi3_config, olmo2_config, gemma3_config,
+               gemma2_config>
       config;
   bool tied = false;  ///< the token embedding is the head, too
   int more_blocks =
@@ -89,11 +91,11 @@ struct hugging_face_model {
       scales{};  ///< how files have matrices in 2 to 8 bits; what opens the files is to be given it (`open_weights`)
   kept_blocks kept{};  ///< of the files (`with_blocks`)
 
-  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2" or "gemma3_text".
+  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2", "gemma3_text" or "gemma2".
   std::string_view family() const noexcept {
-    constexpr std::string_view names[] = {"gpt2",        "llama",   "qwen2",      "qwen3",   "mixtral",
-                                          "deepseek_v3", "mistral", "qwen3_moe",  "smollm3", "granite",
-                                          "phi3",        "olmo2",   "gemma3_text"};
+    constexpr std::string_view names[] = {"gpt2",        "llama",   "qwen2",       "qwen3",   "mixtral",
+                                          "deepseek_v3", "mistral", "qwen3_moe",   "smollm3", "granite",
+                                          "phi3",        "olmo2",   "gemma3_text", "gemma2"};
     const auto* const deepseek = std::get_if<deepseek_config>(&config);
     return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }
@@ -108,6 +110,7 @@ struct hugging_face_names {
   source_name operator()(std::string_view of_model) const {
     const std::string in_files = name_in_files(kept, of_model);
     std::string_view parameter = in_files;
+    if (parameter == "lm_head.weight") return {in_files};  // never behind a prefix
     if (fused)
       for (const auto& [part, whole, rows] : parts)
         if (parameter.ends_with(part)) {

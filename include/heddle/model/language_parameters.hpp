@@ -143,6 +143,8 @@ class language_parameters {
     return lender_ != nullptr ? lender_->tied_weight() : matrix_view<const T, Space>(tied_weight_, tied_shape_);
   }
   row_view<sum, Space> tied_gradient() const noexcept { return tied_gradient_; }
+  /// The embedding's share of the gradient, in the flat buffer, where the head's is apart from it (`stage_layers::tied_apart`).
+  row_view<sum, Space> table_gradient() noexcept { return store_.gradient(tied_at_); }
   /// Elements of the tied gradient, wherever it lies; none where the embedding is frozen.
   std::int64_t tied_elements() const noexcept { return trains_table ? tied_shape_.size() : 0; }
   /// Whether the head uses the token embedding of another stage.
@@ -223,13 +225,13 @@ class language_parameters {
       if (is_tied && of.out.vocabulary != table.extents[0])
         throw config_error("heddle: a tied head of " + std::to_string(of.out.vocabulary) +
                            " words cannot use a token embedding of " + std::to_string(table.extents[0]));
-      const bool borrows = lent && has_out && !has_in;
+      const bool borrows = lent && has_out && !has_in, apart = part.tied_apart && has_in && has_out;
       allocate();
       if (!is_tied || (!has_in && !has_out)) return;
       tied_shape_ = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
       if (queue == nullptr) return;
       if (borrows) lender_ = lender;
-      if (borrows && trains_table) {
+      if ((borrows || apart) && trains_table) {
         own_gradient_ = buffer<sum, Space>(*queue, tied_shape_.size(), "the gradient of a tied embedding");
         tied_gradient_ = elements_of(own_gradient_.view());
       }
@@ -266,7 +268,8 @@ class language_parameters {
     const bool weights = heddle::v0::detail::first_element(store_.weights()) != nullptr;
     const bool gradients = heddle::v0::detail::first_element(store_.gradients()) != nullptr;
     tied_weight_ = weights ? heddle::v0::detail::first_element(store_.weight(tied_at_)) : nullptr;
-    tied_gradient_ = gradients ? store_.gradient(tied_at_) : row_view<sum, Space>{};
+    if (own_gradient_.size() == 0)
+      tied_gradient_ = gradients ? store_.gradient(tied_at_) : row_view<sum, Space>{};
   }
 
   // Whether a tied head's weight is trained.

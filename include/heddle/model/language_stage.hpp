@@ -88,16 +88,16 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
                 detail::tail_checked<Activations, layouts>() && detail::reach_checked<Model, layouts>());
   static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
                 "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
-  static constexpr bool only_queues =
-      !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space> &&
-      !requires { typename out_layer::own_loss; };  // called on the host
+  static constexpr bool only_queues = !layers_memory::moves &&
+                                      !model::layers::routes_on_host<block_layer, layouts, space> &&
+                                      !requires { typename out_layer::own_loss; };  // called on the host
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
   /// The axis along which ranks have other rows of the same documents; none where batches are of samples.
   using context_axes = typename layouts::context_axes;
   /// Whether rows travel to ranks with other samples, so that all ranks run forwards equally often.
-  static constexpr bool exchanges_rows = model::layers::uses_routing<block_layer> &&
-                                         layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
+  static constexpr bool exchanges_rows =
+      model::layers::uses_routing<block_layer> && layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
   static constexpr bool tied = out_layer::tied;
   language_stage(const config_type& config, World& world, Backend& backend, stage_layers part, int slots,
                  std::int64_t max_samples, int deferred = 1, const language_stage* lender = nullptr,
@@ -135,8 +135,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   const config_type& config() const noexcept { return config_; }
   stage_layers layers() const noexcept { return part_; }
   bool is_first() const noexcept { return part_.has_embedding(); }
-  bool is_last() const noexcept { return part_.has_head(); }
-  /// In whose order it works.
+  bool is_last() const noexcept { return part_.has_head(); }  // and in whose order it works:
   typename space::queue& queue() const noexcept { return compute::queue_of(*backend_); }
   int slots() const noexcept { return slots_.size(); }
   std::int64_t max_samples() const noexcept { return max_samples_; }
@@ -184,6 +183,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   }
   /// The gradient of the token embedding where the head is tied and an end is here, else empty; in `gradients()` unless borrowed.
   sum_row tied_gradient() noexcept { return held_.tied_gradient(); }
+  sum_row table_gradient() noexcept { return held_.table_gradient(); }  ///< the embedding's share with `layers().tied_apart`
   /// Whether the head uses the token embedding of another stage of this rank.
   bool borrows_embedding() const noexcept { return held_.borrows(); }
   /// The model's initial weights, the same on every mesh: what the description says, from counted random numbers.
@@ -227,9 +227,9 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     if (is_last()) {
       at_end(c, x + at_.stream, nullptr);
       add_loss_at(c, slot);
-      [[maybe_unused]] const auto sum =
+      [[maybe_unused]] const auto summed =
           call_type<out_layer>(at_.out, c).forward(const_matrix(x, e), given_.targets(slot, b));
-      if constexpr (on_host) s.loss_sum = sum;
+      if constexpr (on_host) s.loss_sum = summed;
       last_end_ = slot;
     }
     s.at = microbatch_slots::phase::forward_done;
@@ -299,16 +299,16 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       if constexpr (!on_host) queue().wait();  // the caller's inputs have been read
       return 0;
     }
-    double sum = 0;
+    double summed = 0;
     run_type c = run_of(slots(), e);
     add_loss_at(c, slots());
     each_head(b, e, x, [&](const auto& head, auto rows, auto targets, std::size_t) {
       head.run().loss = c.loss;
       [[maybe_unused]] const auto more = head.forward(rows, targets);
-      if constexpr (on_host) sum += more;
+      if constexpr (on_host) summed += more;
     });
-    if constexpr (!on_host) sum = given_.read_loss(queue(), slots());
-    return sum;
+    if constexpr (!on_host) summed = given_.read_loss(queue(), slots());
+    return summed;
   }
 
   /// Forward without saving, for sampling and prediction: the last stage gets the head's outputs for each sample's last
@@ -363,7 +363,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     };
     for (int l = 0; l <= part_.count; ++l)
       for (int slot = 0; slot < slots(); ++slot) {
-        if (l < part_.count && layers_memory::moves) continue;
+        if (l < part_.count && moves_now(saved_layers_)) continue;
         if (l == part_.count && !is_last()) continue;
         if (!bad(l == part_.count ? memory_.end_saved(slot) : start_of(saved_layers_.need(slot, l)))) continue;
         const int index = part_.first + l;  // what enters a block left the one before it

@@ -78,6 +78,15 @@ class resident_layers {
   buffer<T, Space> memory_{};
 };
 
+/// Whether what a layer saves is elsewhere between forward and backward: known at run time of memories with `moves_now()`.
+template <class M>
+constexpr bool moves_now(const M& memory) noexcept {
+  if constexpr (requires { memory.moves_now(); })
+    return memory.moves_now();
+  else
+    return M::moves;
+}
+
 /// Memory of this kind for so many elements in each layer.
 template <class M, class Queue>
 M make_layer_memory(Queue& queue, const typename M::settings& how, int slots, std::span<const std::int64_t> elements) {

@@ -16,11 +16,13 @@ namespace heddle::inline v0::model {
 /// head on stage `stages - 1`. A stage may hold no block. Where several pipelines run copies of one model, `replica`
 /// counts them; parameters count (in norms and saves) on the first. The memory of its weights or gradients may be lent by
 /// the caller: then the stage allocates none (`of_stage::can_lend_weights`). Frozen weights are lent by themselves.
+/// `tied_apart`: a stage with embedding and tied head keeps the head's share of the gradient apart, as two stages would.
 struct stage_layers {
   int first = 0, count = 0;
   int stage = 0, stages = 1;
   int replica = 0;
   bool lent_weights = false, lent_gradients = false, lent_frozen = false;
+  bool tied_apart = false;
   constexpr bool has_embedding() const noexcept { return stage == 0; }
   constexpr bool has_head() const noexcept { return stage == stages - 1; }
   friend constexpr bool operator==(const stage_layers&, const stage_layers&) = default;

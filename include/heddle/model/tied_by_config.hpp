@@ -23,10 +23,11 @@ struct tied_by_config : detail::described_as<tied_by_config<Base>, Base, tied_co
   }
 
  private:
-  template <class Norm>
-  static constexpr auto chosen(const layers::language_head<Norm, false>& of, bool tied) {
-    layers::language_head<Norm, true, true> head(of.norm, of.vocabulary, of.weight_name, of.deviation);
+  template <class Norm, bool Capped>
+  static constexpr auto chosen(const layers::language_head<Norm, false, false, Capped>& of, bool tied) {
+    layers::language_head<Norm, true, true, Capped> head(of.norm, of.vocabulary, of.weight_name, of.deviation);
     head.is_tied = tied;
+    head.logit_cap = of.logit_cap;
     return head;
   }
 };

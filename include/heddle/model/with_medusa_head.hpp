@@ -34,8 +34,8 @@ struct with_medusa_head : detail::described_as<with_medusa_head<Base>, Base> {
   }
 
  private:
-  template <class Norm, bool Tied>
-  static constexpr auto headed(const layers::language_head<Norm, Tied>& out) {
+  template <class Norm, bool Tied, bool Capped>
+  static constexpr auto headed(const layers::language_head<Norm, Tied, false, Capped>& out) {
     using block = layers::medusa_block<Norm>;
     return layers::language_head<block, false>(block(out.norm), out.vocabulary, "medusa_head.1.weight");
   }

@@ -13,6 +13,8 @@ namespace detail {
 // Carries what is trained into the compiler's message.
 template <class Trained, class Heads>
 inline constexpr bool heads_are_trained = layers::trains_all_of<Trained, Heads>;
+template <bool Ok, class Model>
+inline constexpr bool logits_have_no_cap = Ok;
 }  // namespace detail
 
 /// `Base` (a language model with a head of its own such as `llama`, `deepseek`) with `K` heads of Medusa beside its head. The heads are
@@ -28,8 +30,9 @@ struct with_medusa_heads : detail::described_as<with_medusa_heads<Base, K, Weigh
     static_assert(!layers::detail::makes_logits_in_chunks<decltype(whole.out)>,
                   "heddle: with_medusa_heads trains heads that keep their logits: take the model without "
                   "with_chunked_loss");
-    static_assert(!requires { typename decltype(whole.out)::own_loss; },
-                  "heddle: with_medusa_heads trains heads by cross-entropy: the model must not have an rl::policy's");
+    static_assert(
+        !requires { typename decltype(whole.out)::own_loss; },
+        "heddle: with_medusa_heads trains heads by cross-entropy: the model must not have an rl::policy's");
     const auto made = layers::with_head(whole, joined(whole.out));
     static_assert(
         detail::heads_are_trained<layers::trained_of<decltype(made)>, std::remove_const_t<decltype(made.out)>>,
@@ -39,9 +42,15 @@ struct with_medusa_heads : detail::described_as<with_medusa_heads<Base, K, Weigh
   }
 
  private:
-  template <class Norm>
-  static constexpr auto joined(const layers::language_head<Norm, false>& out) {
-    return layers::joint_heads<Norm, K, Weights>(out);
+  template <class Norm, bool Capped>
+  static constexpr auto joined(const layers::language_head<Norm, false, false, Capped>& out) {
+    static_assert(detail::logits_have_no_cap<!Capped, Base>,
+                  "heddle: with_medusa_heads joins heads whose logits have no cap: train those of this model with "
+                  "with_medusa_head");
+    if constexpr (Capped)
+      return out;
+    else
+      return layers::joint_heads<Norm, K, Weights>(out);
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/model/deepseek.hpp>
+#include <heddle/model/gemma2.hpp>
 #include <heddle/model/gemma3.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/granite.hpp>
@@ -35,7 +36,7 @@ namespace detail {
 template <class T, class How, class OfExperts, class F>
 decltype(auto) with_types_of(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<gpt2_config>(&m.config))
-    return f(std::type_identity<model::gpt2<T, How>>{}, *config);
+    return f(std::type_identity<model::untied_gpt2<T, How>>{}, std::type_identity<model::gpt2<T, How>>{}, *config);
   if (const auto* const config = std::get_if<qwen2_config>(&m.config))
     return f(std::type_identity<model::qwen2<T, How>>{}, std::type_identity<model::tied_qwen2<T, How>>{}, *config);
   if (const auto* const config = std::get_if<qwen3_config>(&m.config))
@@ -66,6 +67,8 @@ decltype(auto) with_types_of(const hugging_face_model& m, F&& f) {
     return f(std::type_identity<model::olmo2<T, How>>{}, std::type_identity<model::tied_olmo2<T, How>>{}, *config);
   if (const auto* const config = std::get_if<gemma3_config>(&m.config))
     return f(std::type_identity<model::gemma3<T, How>>{}, std::type_identity<model::tied_gemma3<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<gemma2_config>(&m.config))
+    return f(std::type_identity<model::gemma2<T, How>>{}, std::type_identity<model::tied_gemma2<T, How>>{}, *config);
   return f(std::type_identity<model::llama<T, How>>{}, std::type_identity<model::tied_llama<T, How>>{},
            std::get<llama_config>(m.config));
 }

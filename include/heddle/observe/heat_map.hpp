@@ -32,10 +32,10 @@ HEDDLE_INLINE std::string to_string(const slow_part& slow);
 /// median, in each of `windows` windows that end with the newest step, each one step later than the last. The standard error is
 /// 1.25 s/sqrt(over), s being 1.4826 times the median distance of all ranks' excess from their own medians.
 struct slow_rule {
-  int over = 10;
+  int over = 15;
   int windows = 3;
   double least = 0.03;
-  double deviations = 6;
+  double deviations = 5;
 };
 
 /// Compute times of the ranks of a mesh over their last steps. Which ranks are peers is said by `roles`, a number for each rank:

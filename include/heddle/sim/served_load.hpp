@@ -95,10 +95,20 @@ struct served_load {
   double rows_per_second() const noexcept { return seconds > 0 ? static_cast<double>(rows) / seconds : 0; }
 };
 
+/// What ranks beside each other did together, as one instance: a step with rows of prompts and of answers, or, without rows, a change of degree to `ranks`. Units: seconds.
+struct served_span {
+  int first_rank = 0, ranks = 1;
+  double begin = 0, end = 0;
+  std::int64_t prompt_rows = 0, answer_rows = 0;
+  bool is_step() const noexcept { return prompt_rows + answer_rows > 0; }
+  friend bool operator==(const served_span&, const served_span&) = default;
+};
+
 namespace detail {
 class load_simulation {
  public:
-  load_simulation(const served_ranks& of, std::size_t degree) : of_(of) {
+  load_simulation(const served_ranks& of, std::size_t degree, std::vector<served_span>* spans)
+      : of_(of), spans_(spans) {
     std::string bad;
     if (of.degrees.empty() || degree >= of.degrees.size()) bad = "at least one degree, and the first of them";
     int last = 1;
@@ -174,7 +184,7 @@ class load_simulation {
   }
   void step(instance& i) {
     const served_degree& d = of_.degrees[i.seen.degree];
-    std::int64_t rows = 0, left = of_.step_rows * d.ranks;
+    std::int64_t rows = 0, answers = 0, left = of_.step_rows * d.ranks;
     while (i.running.empty() && !i.queue.empty() && i.queue.front().tokens > d.tokens) {  // has no room here ever
       count(i, i.queue.front(), false, -1);
       i.queue.pop_front();
@@ -195,6 +205,7 @@ class load_simulation {
         result_.answer_tokens += decodes || s.prompt == 0 ? 1 : 0;
         s.in_cache += n;
         rows += n, left -= n;
+        answers += decodes ? n : 0;
         const std::int64_t again = (std::min)(s.again, n);
         s.again -= again;
         result_.rows += n - again;
@@ -203,6 +214,7 @@ class load_simulation {
     i.last_step =
         (std::max)(of_.least_step_seconds, static_cast<double>(rows) * of_.row_seconds / (d.ranks * d.efficiency));
     i.ready = now_ + i.last_step;
+    if (spans_ != nullptr) spans_->push_back({i.seen.first_rank, d.ranks, now_, i.ready, rows - answers, answers});
     end_ = (std::max)(end_, i.ready);
     result_.served += std::ssize(i.running);
     std::erase_if(i.running, [&](const sequence& s) {
@@ -227,6 +239,8 @@ class load_simulation {
       for (const sequence& s : i.running) tokens += s.in_cache;
     }
     const double ready = begins + of_.move_seconds(tokens / ranks);
+    for (int r = first; spans_ != nullptr && r < first + ranks; r += of_.degrees[to].ranks)
+      spans_->push_back({r, of_.degrees[to].ranks, begins, ready});
     for (int r = first; r < first + ranks; r += of_.degrees[to].ranks)
       made.push_back({.seen = {.first_rank = r, .degree = to}, .ready = ready, .last_step = slowest});
     std::vector<std::int64_t> used(made.size()), load(made.size());
@@ -267,6 +281,7 @@ class load_simulation {
   }
 
   const served_ranks of_;
+  std::vector<served_span>* spans_;
   std::vector<instance> all_{};
   served_load result_{};
   double now_ = 0, end_ = 0;
@@ -275,12 +290,12 @@ class load_simulation {
 
 /// Serves a trace, ordered by arrival, on instances that have the degree numbered `degree` at first: one event for each step of an instance. A step has a row for each answer
 /// and as many rows of prompts as are left; requests begin in the order in which they came, as soon as the cache has room for all of their tokens. One
-/// that a scheduler leaves in an instance which is too small for it is rejected there.
+/// that a scheduler leaves in an instance which is too small for it is rejected there. `spans`: gets each step and each change of degree, for `served_chart`.
 /// Errors: `config_error` for degrees that do not divide the ranks or do not ascend so that each divides the next, and numbers that are not above 0.
 template <served_scheduler Scheduler>
 served_load simulate_load(std::span<const served_request> trace, const served_ranks& of, Scheduler scheduler,
-                          std::size_t degree = 0) {
-  return detail::load_simulation(of, degree).run(trace, scheduler);
+                          std::size_t degree = 0, std::vector<served_span>* spans = nullptr) {
+  return detail::load_simulation(of, degree, spans).run(trace, scheduler);
 }
 
 }  // namespace heddle::inline v0::sim

@@ -286,13 +286,16 @@ class async_redistribution final : public messaging_job<Comm> {
 /// A redistribution that was started. `wait` gives the tensor; all others of its rank go on meanwhile. The end of one that was
 /// not waited for waits for it; while an exception unwinds the stack it is given up instead, and its messages are taken back.
 template <class T, std::size_t Rank, layout_like To>
-class [[nodiscard("heddle: a redistribution that was started must be waited for")]] pending_redistribution final {
+class HEDDLE_CONSUMABLE [[nodiscard("heddle: a redistribution that was started must be waited for")]]
+pending_redistribution final {
  public:
+  HEDDLE_RETURNS_STATE(unconsumed)
   pending_redistribution(pending_redistribution&&) = default;
+  HEDDLE_SETS_STATE(unconsumed)
   pending_redistribution& operator=(pending_redistribution&& other) noexcept {
     return detail::replace(*this, std::move(other));
   }
-  ~pending_redistribution() { end(); }
+  HEDDLE_CALLABLE_WHEN("consumed") ~pending_redistribution() { end(); }
 
   /// Whether `wait` would return, or throw, at once; never waits.
   bool ready() {
@@ -301,6 +304,8 @@ class [[nodiscard("heddle: a redistribution that was started must be waited for"
     return job_->done();
   }
   /// Errors: what the communicator throws, again from every later call; `layout_error` if the tensor was taken already.
+  HEDDLE_CALLABLE_WHEN("unconsumed", "unknown")
+  HEDDLE_SETS_STATE(consumed)
   sharded<T, Rank, To> wait() && {
     if (job_ == nullptr) throw layout_error("heddle: the result of a started redistribution was taken already");
     jobs_->finish(*job_);
@@ -313,6 +318,7 @@ class [[nodiscard("heddle: a redistribution that was started must be waited for"
   friend class redistribution_queue;
   using give = buffer<T> (*)(detail::async_job&);
 
+  HEDDLE_RETURNS_STATE(unconsumed)
   pending_redistribution(std::shared_ptr<detail::async_jobs> jobs, std::shared_ptr<detail::async_job> job, give result,
                          const To& to, const dynamic_shape<Rank>& whole, int rank)
       : jobs_(std::move(jobs)), job_(std::move(job)), result_(result), to_(to), whole_(whole), rank_(rank) {}

@@ -1,6 +1,7 @@
 // heddle/tensor/sharded.hpp: the part of a distributed tensor that one rank holds.
 #pragma once
 
+#include <heddle/core/ownership.hpp>
 #include <heddle/layout/halo.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/layout/part.hpp>
@@ -56,12 +57,12 @@ struct lending {
 }  // namespace detail
 
 /// One rank's part of a tensor of `Rank` dimensions: a local buffer, the layout, the shape of the whole, and which rank.
-/// Moves, does not copy. Along partial axes the local part is a contribution; along replicated ones a copy. `Space` is that of the
+/// Moves, does not copy; clang refuses uses of a local one that was given away (`HEDDLE_CHECK_REQUESTS`). Along partial axes the local part is a contribution; along replicated ones a copy. `Space` is that of the
 /// local memory, the host's if none is named; where host code may not touch it there are `local()` and `memory()` for queues.
 /// Errors: `layout_error` if the rank is not in the mesh or the given local part has another size; a compile error if
 /// the layout splits a dimension that the tensor does not have.
 template <class T, std::size_t Rank, layout_like Layout, memory_space Space = host_memory>
-class sharded {
+class HEDDLE_CAN_BE_GIVEN_AWAY sharded {
  public:
   using value_type = T;
   using space = Space;
@@ -107,6 +108,7 @@ class sharded {
   }
   sharded(sharded&&) noexcept = default;
   /// The memory that was there goes, or back to whom it belongs.
+  HEDDLE_SETS_STATE(unknown)
   sharded& operator=(sharded&& other) noexcept {
     if (this == &other) return *this;
     take_back();
@@ -133,22 +135,26 @@ class sharded {
   /// Where the part begins in the whole; a compile error where parts are not intervals (see `layout().part`).
   std::array<std::int64_t, Rank> local_offset() const { return layout_.local_offset(whole_, rank_); }
   /// Errors: `layout_error` if the memory was released.
+  HEDDLE_CALLABLE_WHEN("unknown")
   view<T, dynamic_shape<Rank>, Space> local() {
     const dynamic_shape<Rank> s = local_shape();
     require_all(s);
     return {memory().address(), s};
   }
+  HEDDLE_CALLABLE_WHEN("unknown")
   view<const T, dynamic_shape<Rank>, Space> local() const {
     const dynamic_shape<Rank> s = local_shape();
     require_all(s);
     return {memory().address(), s};
   }
   /// All that the rank holds, padding too, in a row.
+  HEDDLE_CALLABLE_WHEN("unknown")
   vector_view<T, Space> memory() noexcept {
     if constexpr (!std::same_as<Space, host_memory>)
       if (is_lent_) return {borrowed_.at, detail::row_shape(static_cast<std::int64_t>(borrowed_.size))};
     return local_.view();
   }
+  HEDDLE_CALLABLE_WHEN("unknown")
   vector_view<const T, Space> memory() const noexcept {
     if constexpr (!std::same_as<Space, host_memory>)
       if (is_lent_) return {borrowed_.at, detail::row_shape(static_cast<std::int64_t>(borrowed_.size))};
@@ -156,11 +162,13 @@ class sharded {
   }
   /// Compilers print the line of what was not to be called, with the sentence on it.
   // clang-format off
+  HEDDLE_CALLABLE_WHEN("unknown")
   std::span<T> elements() noexcept  // heddle: host code may not touch the elements of this memory: call kernels of the backend, or copy_to<host_memory>(queue, x)
     requires host_accessible_space<Space>
   {
     return memory().elements();
   }
+  HEDDLE_CALLABLE_WHEN("unknown")
   std::span<const T> elements() const noexcept  // heddle: host code may not touch the elements of this memory, see above
     requires host_accessible_space<Space>
   {

@@ -47,8 +47,8 @@ struct fault {
 /// An observer for drills: it runs what is observed, with faults where they were asked for. It shows what a program does when a
 /// rank is slow, leaves out a call, or dies, without a hook in any transport. `hd::testing::faults drill{{.rank = 3, .stretch = 1.1}};
 /// hd::observers watch(times, drill);`. Threads of several ranks may share one.
-/// Errors: `config_error` for a stretch below 1, a negative delay, and when `skip` or `twice` meets what is no collective: a wait or a
-/// message that is left out would leave its memory undefined.
+/// Errors: `config_error` for a stretch below 1, a negative delay, and when `skip` or `twice` meets what is no collective, or one that is
+/// only started, as the gathering of weights by `zero<3>`: what is left out would leave its memory undefined.
 class faults {
  public:
   using kind = observer_kind;
@@ -97,7 +97,8 @@ class faults {
       if (skip) return;
       if (twice) work();
     } else if (skip || twice) {
-      refuse("skip and twice are for calls without a result, " + std::string(e.name) + " has one");
+      refuse("skip and twice are for calls that are complete when they return; " + std::string(e.name) +
+             " has a result, or is only started there");
     }
     const slowed until_then{now_ns(), stretch, delay};
     return std::forward<Work>(work)();

@@ -84,7 +84,7 @@ class reductions_under_way<HeldStages, Data, true> {
 /// Where the stages' memory is not the host's, reductions over `data` go in the order of the backend's queue, and what travels
 /// along the pipeline goes through the host's memory; or in that order, too, where the communicator can (`sends_in_order_of`): the head's
 /// share then travels at the end of the step, when both ranks are through their lists, so that neither keeps the other from what it still computes.
-/// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work)` runs `work`.
+/// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work, group...)` runs `work`.
 template <class HeldStages, communicator Pipeline, class Data, class Backend, class Reductions = reduce_in_turn>
 class gradient_sums {
  public:
@@ -114,7 +114,7 @@ class gradient_sums {
   void begin() {
     held_.for_each([](held_type& h) { h.reduced = false; });
     sent_ = false;
-    if (!queued && tied_ != nullptr && embeds_)
+    if (!queued && !in_trees && tied_ != nullptr && embeds_)
       static_cast<void>(on_its_way_.emplace(
           pipeline_.irecv(messages_.to_receive(*queue_, room()), held_.other_tied_rank(), head_share)));
   }
@@ -149,6 +149,8 @@ class gradient_sums {
  private:
   static constexpr int head_share = 7003, whole_sum = 7004;
   static constexpr bool queued = model::detail::messages_are_queued<Pipeline, space>();
+  // Shares of the tied gradient are then summed over `data` before they are added: their own tree for each.
+  static constexpr bool in_trees = requires { typename Reductions::sums; };
 
   // The part of the flat buffer that is the tied gradient.
   std::pair<std::int64_t, std::int64_t> tied_part() const {
@@ -163,7 +165,7 @@ class gradient_sums {
   template <class Observe>
   void send_tied(Observe& observe) {
     sent_ = true;
-    if (!queued && !embeds_)
+    if (!queued && !in_trees && !embeds_)
       static_cast<void>(on_its_way_.emplace(pipeline_.isend(
           messages_.to_send(*queue_, const_row(tied_->tied_gradient())), held_.other_tied_rank(), head_share)));
     const auto [begin, end] = tied_part();
@@ -173,7 +175,12 @@ class gradient_sums {
   void add_tied() {
     const row mine = tied_->tied_gradient();
     const int other = held_.other_tied_rank();
-    if constexpr (queued) {
+    if constexpr (in_trees) {
+      auto& group = detail::group_of_bucket<0>(data_);
+      if (group.size() > 1) Reductions::sums::all_reduce(*queue_, group, mine);
+      tied_->reduced = true;
+    }
+    if constexpr (queued || in_trees) {
       if (embeds_) {
         recv(*queue_, pipeline_, room(), other, head_share);
         compute::run<compute::ops::add>(backend_, const_row(mine), const_row(room()), mine);
@@ -201,6 +208,7 @@ class gradient_sums {
     if (std::exchange(h.reduced, true)) return;
     const auto [begin, end] = &h != tied_ ? std::pair{std::int64_t{0}, elements_of(h)} : tied_part();
     reduce(h, begin, end, observe);
+    if constexpr (in_trees) add_head(h, observe);
     if constexpr (!Reductions::beside) h.lent.give_back();
   }
   template <class Observe>
@@ -218,19 +226,39 @@ class gradient_sums {
       const std::int64_t from = (std::clamp)(begin - at, std::int64_t{0}, size);
       const std::int64_t to = (std::clamp)(end - at, std::int64_t{0}, size);
       if (group.size() > 1 && from < to)
-        observe("reduce gradients",
-                heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)), [&] {
-                  if constexpr (Reductions::beside) {
-                    static_assert(detail::sums_as_kept<std::remove_reference_t<decltype(optimizer)>>());
-                    optimizer.start_reduce(group, mine, from, to, started.template get<decltype(bucket)::value>());
-                  } else {
-                    optimizer.reduce(group, mine, from, to);
-                  }
-                });
+        observe(
+            "reduce gradients",
+            heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)),
+            [&] {
+              if constexpr (Reductions::beside) {
+                static_assert(detail::sums_as_kept<std::remove_reference_t<decltype(optimizer)>>());
+                auto& under_way = started.template get<decltype(bucket)::value>();
+                optimizer.start_reduce(group, mine, from, to, under_way);
+                return &under_way;  // a result: what is started is not complete
+              } else if constexpr (in_trees) {
+                optimizer.template reduce<typename Reductions::sums>(group, mine, from, to);
+              } else {
+                optimizer.reduce(group, mine, from, to);
+              }
+            },
+            group);
       else
         detail::keep_gradients(h.optimizer, stage, optimizer, from, to);
     });
     if constexpr (Reductions::beside) under_way_.add(std::move(started));
+  }
+  // Of a stage with embedding and tied head, whose shares are apart.
+  template <class Observe>
+  void add_head(held_type& h, Observe& observe) {
+    if constexpr (requires { h.stage.table_gradient(); }) {
+      if (!h.borrows()) return;
+      const row head = h.tied_gradient(), table = h.stage.table_gradient();
+      auto& group = detail::group_of_bucket<0>(data_);
+      if (group.size() > 1)
+        observe("reduce gradients", heddle::v0::detail::bytes_of_row(head),
+                [&] { Reductions::sums::all_reduce(*queue_, group, head); });
+      compute::run<compute::ops::add>(backend_, const_row(table), const_row(head), table);
+    }
   }
   static std::int64_t elements_of(held_type& h) { return static_cast<std::int64_t>(h.stage.gradients().size()); }
 

@@ -115,7 +115,8 @@ std::optional<memory_forecast> predicted_memory(const forecast_facts<Options, Ra
     for (const int s : here.stages()) {
       auto layers = detail::assigned_layers<typename Strategy::layers, Model>(
           options.model, parts.part_of(s), parts.parts(), parts.parts_with_layers(), options.layers_per_stage);
-      detail::complete_layers<zero>(layers, parts.replica_of(s));
+      using determined = detail::determined<typename Strategy::determinism>;
+      detail::complete_layers<zero, determined::in_trees>(layers, parts.replica_of(s));
       const sizes_type of(options.model, facts.ranks, layers, facts.max_samples, here.lender_of(s) >= 0,
                           detail::settings_of<Stage>(options, list, s));
       const model::stage_sizes& n = of.sizes;
@@ -127,6 +128,10 @@ std::optional<memory_forecast> predicted_memory(const forecast_facts<Options, Ra
       f.frozen += bytes(n.frozen_elements);
       f.parameters.gradients +=
           bytes_of_sums((zero >= 2 ? owned : n.flat_elements) + (n.borrows_embedding ? n.tied_elements : 0));
+      if constexpr (determined::in_trees) {
+        const bool apart = layers.has_embedding() && layers.has_head();
+        f.parameters.gradients += bytes_of_sums(determined::elements_of(n, apart, plan.table.microbatches()));
+      }
       f.activations.saved += plan.storage.slots(s) * n.saved_bytes_per_slot;
       f.activations.waiting += detail::most_deferred(list, s) * n.deferred_bytes;
       f.activations.scratch += n.workspace_bytes;

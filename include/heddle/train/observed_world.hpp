@@ -17,6 +17,19 @@ namespace detail {
 // A communicator whose calls can be put in the order of a queue: on its stream, or in the memory of a device that ranks share.
 template <class C, class Queue>
 concept can_follow = heddle::detail::goes_on_stream_of<C, Queue> || heddle::detail::shares_device_of<C, Queue>;
+// One number for all members of the next collective of a group: who leads it, its axes, how many calls there were. 0 where nobody
+// else is in it, or its transport does not say.
+template <class C>
+std::uint64_t flow_of(C& group) {
+  if constexpr (requires { group.world_rank(0), group.name(), group.counters().collectives(); }) {
+    if (group.size() < 2) return 0;
+    std::uint64_t number = static_cast<std::uint64_t>(group.counters().collectives()) * 0x9e3779b97f4a7c15u;
+    for (const char c : group.name()) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return (number ^ static_cast<std::uint64_t>(group.world_rank(0) + 1)) * 0x100000001b3u | 1u;
+  } else {
+    return 0;
+  }
+}
 template <class C>
 struct request_of {
   using type = void;
@@ -127,18 +140,8 @@ class observed_communicator {
     e.kind = activity::collective;
     e.name = name;
     e.bytes = static_cast<std::int64_t>(bytes);
-    e.flow = flow();
+    e.flow = detail::flow_of(to_);
     observed(observer_, e, std::forward<Work>(work));
-  }
-  // One number for all members of the next collective of this group: who leads the group, its axes, how many calls there were.
-  std::uint64_t flow() const {
-    if constexpr (requires { to_.world_rank(0), to_.name(), to_.counters().collectives(); }) {
-      std::uint64_t number = static_cast<std::uint64_t>(to_.counters().collectives()) * 0x9e3779b97f4a7c15u;
-      for (const char c : to_.name()) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-      return (number ^ static_cast<std::uint64_t>(to_.world_rank(0) + 1)) * 0x100000001b3u | 1u;
-    } else {
-      return 0;
-    }
   }
 
   Communicator to_;

@@ -213,7 +213,7 @@ class paper_step {
     using row = buffer<scalar, model::paper_memory>;
     using batches_type =
         std::conditional_t<types::of_documents, step_batches<typename types::batch>, detail::no_documents>;
-    static constexpr auto run_it = [](const char*, std::size_t, auto&& work) { work(); };
+    static constexpr auto run_it = [](const char*, std::size_t, auto&& work, auto&...) { work(); };
 
    public:
     run(const paper_step& of, int rank)

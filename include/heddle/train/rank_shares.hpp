@@ -93,19 +93,26 @@ class rank_shares {
   /// with every logical parameter once. `gradients`: those of `gradients_of`.
   template <class Backend>
   double counted_sum_of_squares(Backend& backend, const_sum_row gradients) const {
-    double sum = 0;
+    double squares = 0;
     each_counted([&](std::int64_t begin, std::int64_t end) {
-      sum += compute::sum_of<compute::ops::sum_of_squares>(
+      squares += compute::sum_of<compute::ops::sum_of_squares>(
           backend, part_of(gradients, begin - gradients_begin(), end - gradients_begin()));
     });
-    return sum;
+    return squares;
+  }
+  /// f(row) for those elements of the gradients.
+  template <class F>
+  void each_counted_gradient(const_sum_row gradients, F&& f) const {
+    each_counted([&](std::int64_t begin, std::int64_t end) {
+      f(part_of(gradients, begin - gradients_begin(), end - gradients_begin()));
+    });
   }
   /// The same, added to a number in the backend's memory (`compute::reduction_facet`).
   template <class Backend>
-  void add_counted_squares(Backend& backend, const_sum_row gradients, compute::number_in<Space> sum) const {
+  void add_counted_squares(Backend& backend, const_sum_row gradients, compute::number_in<Space> squares) const {
     each_counted([&](std::int64_t begin, std::int64_t end) {
       compute::run<compute::ops::sum_of_squares>(
-          backend, part_of(gradients, begin - gradients_begin(), end - gradients_begin()), sum);
+          backend, part_of(gradients, begin - gradients_begin(), end - gradients_begin()), squares);
     });
   }
 

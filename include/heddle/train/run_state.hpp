@@ -77,6 +77,7 @@ struct run_state {
   using space = space_of<stage_type>;
   using options_type = typename options_of_model<model_type>::type;
   static constexpr int buckets = served_buckets<stage_type>;
+  using determined = detail::determined<typename Strategy::determinism>;
   using optimizer_of_bucket = optimizer_under<scalar, Strategy, space>;
   using optimizer_type = bucketed<optimizer_of_bucket, buckets>;
   using held_type = held_stage<stage_type, optimizer_type>;
@@ -112,7 +113,8 @@ struct run_state {
         // Messages of its own: whatever the caller sends along this axis cannot meet the pipeline's.
         pipeline(of_run.template along_if<pipeline_axis>().split(0, of_run.template along_if<pipeline_axis>().rank())),
         plan(
-            lower_for<Strategy>(when != nullptr ? *when : make_schedule<schedule_type>(options), of_run.mesh())),
+            lower_for<Strategy>(when != nullptr ? *when : make_schedule<schedule_type>(options), of_run.mesh(),
+                                reloads_with<typename Strategy::activations>(options))),
         parts(when != nullptr ? stage_parts(*when, table())
                               : stage_parts(make_schedule<schedule_type>(options), table())),
         microbatches(checked_microbatches(options, table().microbatches())),
@@ -130,6 +132,7 @@ struct run_state {
         executor(plan, held.pointers(), pipeline, max_samples, watched.observer(),
                  members_along(of_run.mesh(), of_run.rank(), pipeline_axes{})),
         losses(queue_for<space>(backend), microbatches) {
+    static_cast<void>(determined::template fits<run_state>());
     axes::require_known(world.mesh());
     require_options_that_fit(world.control(), options, steps.rates(), table(), held);
     const bool passes_on = held.size() > 0 && parts.parts() > 1;
@@ -141,6 +144,7 @@ struct run_state {
       h.gradient_factor = gradient_factor<typename Strategy::gradient_scale>(table(), parts, h.part, options.batch,
                                                                              sample_ranks.size());
     });
+    if constexpr (determined::in_trees) determined::start(*this);
   }
   run_state(const run_state&) = delete;
   run_state& operator=(const run_state&) = delete;
@@ -219,8 +223,11 @@ struct run_state {
     const step_sums mine = my_sums();
     std::array<double, 4> sums{mine.loss, mine.targets, mine.squares, mine.stops};
     const std::span<double> used(sums.data(), options.stop == nullptr ? 3 : 4);
-    collective("all_reduce of loss and norm", used.size_bytes(), [&] { world.control().all_reduce(used, plus{}); });
+    collective(
+        "all_reduce of loss and norm", used.size_bytes(), [&] { world.control().all_reduce(used, plus{}); },
+        world.control());
     at.stopped = at.stopped || sums[3] > 0;
+    if constexpr (determined::in_trees) sums[2] = determined::squares(*this);
     const step_result result = result_of({sums[0], sums[1], sums[2]}, targets_of_a_step());
     refuse_no_targets(result, at.step);
     if (!result.is_finite())
@@ -249,12 +256,16 @@ struct run_state {
   }
 
   auto observing() noexcept {
-    return [this](const char* name, std::size_t bytes, auto&& work) { this->collective(name, bytes, work); };
+    return [this](const char* name, std::size_t bytes, auto&& work, auto&... group) {
+      this->collective(name, bytes, work, group...);
+    };
   }
-  template <class Work>
-  void collective(const char* name, std::size_t bytes, Work&& work) {
+  // `group`: the one whose members enter a call here; none where they wait for calls that they have entered before.
+  template <class Work, class... Group>
+  void collective(const char* name, std::size_t bytes, Work&& work, Group&... group) {
     event e = describe(activity::collective, name);
     e.bytes = static_cast<std::int64_t>(bytes);
+    if constexpr (observer_type::enabled) ((e.flow = flow_of(group)), ...);
     observed(watched.observer(), e, std::forward<Work>(work));
   }
   event describe(activity kind, const char* name) const noexcept {
@@ -280,7 +291,7 @@ struct run_state {
   stage_type make_stage(int index, stage_type* lender) {
     auto layers = assigned_layers<typename Strategy::layers, model_type>(
         options.model, parts.part_of(index), parts.parts(), parts.parts_with_layers(), options.layers_per_stage);
-    complete_layers<Strategy::zero::stage>(layers, parts.replica_of(index));
+    complete_layers<Strategy::zero::stage, determined::in_trees>(layers, parts.replica_of(index));
     const auto list = table().list(pipeline.rank());
     return detail::make_stage<stage_type>(options, watched.world(), backend_of_next_stage(), layers,
                                           plan.view().storage.slots(index), max_samples, most_deferred(list, index),
@@ -318,7 +329,7 @@ struct run_state {
   using gradient_group = typename groups_of_gradients::group;
   sharded_stages<stages_type, gradient_group> sharded;
   gradient_sums<stages_type, communicator_along<pipeline_axis>, gradient_group, backend_type,
-                typename Strategy::reductions>
+                typename determined::template reductions<typename Strategy::reductions>>
       gradients;
   optimizer_steps<stages_type, backend_type, Strategy::norm_check::copies> steps;
   model::executor<stage_type, communicator_along<pipeline_axis>, observer_type> executor;

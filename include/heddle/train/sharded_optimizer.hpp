@@ -15,6 +15,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/train/determined.hpp>
 #include <heddle/train/kept_casts.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/optimizers/by_default.hpp>
@@ -94,13 +95,13 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     if constexpr (whole_tensors) tensors_ = tensors_type(Rule::name, table);
     if constexpr (rounds_weights || rounds_moments)
       for (const auto& p : table) add_runs(p);
-    const std::int64_t owned = owned_elements();
+    const std::int64_t kept = owned_elements();
     if constexpr (keeps_masters)
-      masters_ = buffer<master_type, Space>(queue, owned, "the master weights of the optimizer");
+      masters_ = buffer<master_type, Space>(queue, kept, "the master weights of the optimizer");
     if constexpr (!whole_tensors)
-      for (auto& m : moments_) m = buffer<moment_type, Space>(queue, owned, "the moments of the optimizer");
+      for (auto& m : moments_) m = buffer<moment_type, Space>(queue, kept, "the moments of the optimizer");
 
-    const std::int64_t block = elements_of_block(owned);
+    const std::int64_t block = elements_of_block(kept);
     constexpr const char* blocks = "blocks of the optimizer";
     if constexpr (copies_masters) master_room_ = buffer<arithmetic, Space>(queue, block, blocks);
     if constexpr (copies_moments) moment_room_ = buffer<arithmetic, Space>(queue, moments * block, blocks);
@@ -223,21 +224,20 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   }
 
   /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum.
-  /// Of elements [begin, end), by default all: all parts of a step together give the bits of the whole.
-  template <class Communicator>
+  /// Of elements [begin, end), by default all: all parts of a step together give the bits of the whole. `Sums` has the calls.
+  template <class Sums = detail::sums_of_transport, class Communicator>
   void reduce(Communicator& group, sum_row gradients, std::int64_t begin = 0, std::int64_t end = base::to_the_end) {
     end = (std::min)(end, static_cast<std::int64_t>(gradients.size()));
     if (group.size() == 1 || begin >= end) return;
     const sum_row part = part_of(gradients, begin, end);
     const std::vector<std::int64_t> shares = base::shares_within(begin, end);
-    if constexpr (sends_gradients) {
+    if constexpr (sends_gradients)
       reduce_rounded(group, part, begin, shares);
-    } else if constexpr (Zero::stage == 0) {
-      heddle::v0::all_reduce(*queue_, group, part, plus{});
-    } else {
-      heddle::v0::reduce_scatter_v(*queue_, group, as_const(part), base::share_within(gradients, begin, end),
-                                   std::span<const std::int64_t>(shares), plus{});
-    }
+    else if constexpr (Zero::stage == 0)
+      Sums::all_reduce(*queue_, group, part);
+    else
+      Sums::reduce_scatter_v(*queue_, group, as_const(part), base::share_within(gradients, begin, end),
+                             std::span<const std::int64_t>(shares));
   }
 
   /// One step of the rule on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
@@ -329,12 +329,12 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
   void allocate_copies() {
     if (weights_before_.size() != 0) return;
     constexpr const char* copies = "copies of weights and moments";
-    const std::int64_t owned = owned_elements();
-    weights_before_ = buffer<weight_type, Space>(*queue_, owned, copies);
+    const std::int64_t kept = owned_elements();
+    weights_before_ = buffer<weight_type, Space>(*queue_, kept, copies);
     std::int64_t of_moments = 0;
     for (const auto& m : moments_) of_moments += static_cast<std::int64_t>(m.size());
     moments_before_ = buffer<moment_type, Space>(*queue_, of_moments, copies);
-    if constexpr (keeps_masters) masters_before_ = buffer<master_type, Space>(*queue_, owned, copies);
+    if constexpr (keeps_masters) masters_before_ = buffer<master_type, Space>(*queue_, kept, copies);
   }
   /// Copies the owned weights, masters and moments, for `restore`.
   void remember(const_row weights) {
@@ -398,11 +398,11 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
     else
       return base::balanced_shares(elements, ranks);
   }
-  std::int64_t elements_of_block(std::int64_t owned) const noexcept {
+  std::int64_t elements_of_block(std::int64_t kept) const noexcept {
     if constexpr (whole_tensors)
       return tensors_.largest(begin_, end_);
     else
-      return (std::min)(owned, most_in_a_block);
+      return (std::min)(kept, most_in_a_block);
   }
   template <class From, class To>
   void convert(const From& x, const To& y) const {

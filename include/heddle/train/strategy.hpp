@@ -3,6 +3,7 @@
 
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/core/determinism.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/mesh/mesh.hpp>
@@ -33,7 +34,7 @@ template <policy P>
 inline constexpr bool strategy_accepts<P> =
     contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
              norm_check_kind, steps_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind,
-             precision_kind, optimizer_kind, reductions_kind>;
+             precision_kind, optimizer_kind, reductions_kind, determinism_kind>;
 
 // What is declared before it is defined in a header of its own, with all that it brings, has no kind before that is included.
 template <class P>
@@ -67,7 +68,7 @@ constexpr bool strangers_checked() {
           strategy_takes<Ps>,
           "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
           "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, captured_steps, "
-          "reduce_beside, precision<...>, an optimizer's rule, what becomes of saved activations and how gradients of "
+          "reduce_beside, determinism, precision<...>, an optimizer's rule, what becomes of saved activations and how gradients of "
           "skipped stages are scaled");
     }());
     return false;
@@ -190,6 +191,7 @@ struct selected_strategy {
       typename backend_under<backend_if<chosen_backend, backend_checked<chosen_backend, precision, activations>()>,
                              precision>::type;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
+  using determinism = v0::select_policy<determinism_kind, heddle::determinism::not_guaranteed, Ps...>;
   using optimizer = checked_rule<v0::select_policy<optimizer_kind, optimizers::by_default, Ps...>, norm_check, precision>;
   static_assert(taking_back_checked<norm_check, precision, reductions>());
 };
@@ -223,9 +225,9 @@ inline constexpr bool is_refused_strategy = requires { Strategy::is_refused; };
 /// stages, AdamW, the gradient norm known before a step, each operation given to the backend by the host, saved activations kept in memory, gradients of stages that
 /// microbatches skip divided by all of them (`schedule::by_batch`), gradients
 /// summed where they are complete (`reduce_in_turn`), the pipeline along `pp`, everything of the model's element
-/// type (`precision<>`). A mesh is required.
+/// type (`precision<>`), bits that other runs need not have (`determinism::not_guaranteed`). A mesh is required.
 /// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `steps`, `reductions`,
-/// `activations`, `gradient_scale`, `precision`, `optimizer`.
+/// `activations`, `gradient_scale`, `precision`, `determinism`, `optimizer`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
 

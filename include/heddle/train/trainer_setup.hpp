@@ -108,7 +108,8 @@ struct stage_of {
   using layers = decltype(Model::layers_of(std::declval<const config&>(), 0, 1));
   using type =
       checked_stage<typename Strategy::mesh,
-                    stage_for<Model, World, backend, typename Strategy::activations, typename Strategy::pipeline>,
+                    typename determined<typename Strategy::determinism>::template stage<
+                        stage_for<Model, World, backend, typename Strategy::activations, typename Strategy::pipeline>>,
                     typename Model::batch, const config&, World&, backend&, const layers&, int, std::int64_t, int>;
 };
 template <class Model, class World, class Strategy>

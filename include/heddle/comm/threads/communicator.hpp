@@ -43,6 +43,10 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   using started = threads_started;
   /// Its own collectives beat every algorithm of messages: comm/collectives.hpp takes them where none is named.
   static constexpr bool collectives_in_place = true;
+  /// So its reductions have the same bits in each run (core/determinism.hpp).
+  static constexpr bool folds_in_rank_order = true;
+  /// And operators that are not associative in the aligned tree over the ranks.
+  static constexpr bool folds_in_tree = true;
 
   threads_communicator(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group, int rank,
                        detail::call_mark mark = {})

@@ -3,8 +3,10 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/monoid.hpp>
+#include <heddle/core/op_traits.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -69,25 +71,62 @@ inline void fold_block_into(T* acc, int ranks, const In& in, std::int64_t begin,
   }
 }
 
+// As the aligned binary tree over ranks [first, first + count), which `algo::dyadic` folds, too.
+template <class T, class Op, class In, class Length>
+void fold_tree_into(T* __restrict acc, int first, int count, const In& in, std::int64_t begin, Length length,
+                    const Op& op) {
+  const auto pair = [&](T* __restrict to, const T* a, const T* b) {
+    for (std::int64_t j = 0; j < length; ++j) to[j] = static_cast<T>(op(a[j], b[j]));
+  };
+  if (count == 1) {
+    std::copy_n(in(first) + begin, static_cast<std::int64_t>(length), acc);
+  } else if (count == 2) {
+    pair(acc, in(first) + begin, in(first + 1) + begin);
+  } else {
+    const int half = static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
+    alignas(64) T right[static_cast<std::size_t>(fold_block<T>)];
+    fold_tree_into(acc, first, half, in, begin, length, op);
+    fold_tree_into(right, first + half, count - half, in, begin, length, op);
+    for (std::int64_t j = 0; j < length; ++j) acc[j] = static_cast<T>(op(acc[j], right[j]));
+  }
+}
+template <class T, class Op, class In>
+T fold_tree(int first, int count, const In& in, std::int64_t at, const Op& op) {
+  if (count == 1) return in(first)[at];
+  const int half = static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
+  return static_cast<T>(
+      op(fold_tree<T>(first, half, in, at, op), fold_tree<T>(first + half, count - half, in, at, op)));
+}
+
 // For every j in [begin, end): value = in(0)[j] op in(1)[j] op ... in(ranks-1)[j], then write(j, values, how many).
-// The inputs of a block have been read before its outputs are written, so they may be the same memory.
+// The inputs of a block have been read before its outputs are written, so they may be the same memory. Operators that say that they are not
+// associative are grouped as the aligned tree.
 template <class T, class Op, class In, class Write>
 void fold(int ranks, const In& in, std::int64_t begin, std::int64_t end, const Op& op, const Write& write) {
   if constexpr (std::is_arithmetic_v<T>) {
     alignas(64) T acc[static_cast<std::size_t>(fold_block<T>)];
     using whole = std::integral_constant<std::int64_t, fold_block<T>>;
+    const auto block = [&](auto length) {
+      if constexpr (op_traits<Op>::associative)
+        fold_block_into(acc, ranks, in, begin, length, op);
+      else
+        fold_tree_into(static_cast<T*>(acc), 0, ranks, in, begin, length, op);
+    };
     for (; end - begin >= fold_block<T>; begin += fold_block<T>) {
-      fold_block_into(acc, ranks, in, begin, whole{}, op);
+      block(whole{});
       write(begin, static_cast<const T*>(acc), fold_block<T>);
     }
     if (begin < end) {
-      fold_block_into(acc, ranks, in, begin, end - begin, op);
+      block(end - begin);
       write(begin, static_cast<const T*>(acc), end - begin);
     }
   } else {
     for (; begin < end; ++begin) {
       T value = in(0)[begin];
-      for (int r = 1; r < ranks; ++r) value = static_cast<T>(op(value, in(r)[begin]));
+      if constexpr (op_traits<Op>::associative)
+        for (int r = 1; r < ranks; ++r) value = static_cast<T>(op(value, in(r)[begin]));
+      else
+        value = fold_tree<T>(0, ranks, in, begin, op);
       write(begin, static_cast<const T*>(&value), std::int64_t{1});
     }
   }

@@ -446,4 +446,34 @@ void body(ops::weighted_cross_entropy_backward, const L& on, std::int64_t rows, 
                        cross_entropy_backward_row<T, factors>{columns, logits, m, sum, targets, first_id, scales});
 }
 
+template <class T>
+struct capped_cross_entropy_backward_row {
+  using S = sum_of_type<T>;
+  std::int64_t columns;
+  T* logits;
+  const S *m, *sum;
+  const std::int32_t* targets;
+  std::int64_t first_id;
+  S scale, cap;
+
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t i) const {
+    T* const row = logits + i * columns;
+    const std::int64_t target = targets[i], here = target - first_id;
+    const S taken = scale, below = cap, top = m[i], share = target < 0 ? S(0) : taken / sum[i];
+    const auto gradient = [=](std::int64_t j, T& e) {
+      const S v = static_cast<S>(e), of_capped = math::exponential(v - top) * share - (j == here ? taken : S(0));
+      e = converted<T>(target < 0 ? S(0) : of_capped * (S(1) - v / below) * (S(1) + v / below));
+    };
+    for_packs(g, columns, gradient, row);
+  }
+};
+template <launcher L, class T>
+void body(ops::capped_cross_entropy_backward, const L& on, std::int64_t rows, std::int64_t columns, T* logits,
+          const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets, std::int64_t first_id,
+          sum_of_type<T> scale, sum_of_type<T> cap) {
+  each_row_of_packs<T>(on, rows, columns,
+                       capped_cross_entropy_backward_row<T>{columns, logits, m, sum, targets, first_id, scale, cap});
+}
+
 }  // namespace heddle::inline v0::compute::detail::on_cuda

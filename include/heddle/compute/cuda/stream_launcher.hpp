@@ -22,11 +22,27 @@
 #include <vector>
 
 #include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
 #include <cuda_runtime.h>
 #include <thrust/binary_search.h>
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/system_error.h>
 #include <thrust/system/cuda/execution_policy.h>
+
+namespace heddle::inline v0 {
+/// out[i] = in[0] + ... + in[i - 1], in the order of the queue. Errors: `cuda_error`.
+inline void exclusive_sum(cuda_memory::queue& queue, std::int64_t n, const std::int64_t* in, std::int64_t* out) {
+  const detail::on_cuda_device here(queue.device());
+  const auto scan = [&](void* between, std::size_t& bytes) {
+    detail::require_cuda(cub::DeviceScan::ExclusiveSum(between, bytes, in, out, n, queue.stream()),
+                         "cub::DeviceScan::ExclusiveSum", queue.device());
+  };
+  std::size_t bytes = 0;
+  scan(nullptr, bytes);
+  buffer<std::byte, cuda_memory> between(queue, static_cast<std::int64_t>(bytes), "what a scan needs between");
+  scan(between.address(), bytes);
+}
+}  // namespace heddle::inline v0
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 

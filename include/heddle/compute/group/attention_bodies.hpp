@@ -60,6 +60,27 @@ void body(ops::attention_backward, const L& on, head_rows<const T> dout, head_ro
   attend_backward(on, inputs_of<T>(q, k, v, listed(slices), scale, pages), k.rows, k.heads, keys, at(dout), at(out),
                   lse.data(), at(dq), at(dk), at(dv));
 }
+template <class S>
+capped<listed_slices, S> listed(std::span<const attention_slice> slices, S cap) noexcept {
+  return {listed(slices), cap};
+}
+/// By tiles of queries, also where they are few of their sequence.
+template <launches_groups L, class T>
+void body(ops::capped_attention, const L& on, head_rows<const T> q, head_rows<const T> k, head_rows<const T> v,
+          std::span<const attention_slice> slices, sum_of_type<T> scale, sum_of_type<T> cap, head_rows<T> out,
+          std::span<sum_of_type<T>> lse, key_pages pages) {
+  attend(on, inputs_of<T>(q, k, v, listed(slices, cap), scale, pages), at(out), lse.data());
+}
+template <launches_groups L, class T>
+void body(ops::capped_attention_backward, const L& on, head_rows<const T> dout, head_rows<const T> q,
+          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const sum_of_type<T>> lse,
+          std::span<const attention_slice> slices, sum_of_type<T> scale, sum_of_type<T> cap, head_rows<T> dq,
+          head_rows<T> dk, head_rows<T> dv, key_pages pages) {
+  const std::int64_t keys =
+      pages.page_rows == 0 ? k.rows : static_cast<std::int64_t>(pages.pages.size()) * pages.page_rows;
+  attend_backward(on, inputs_of<T>(q, k, v, listed(slices, cap), scale, pages), k.rows, k.heads, keys, at(dout),
+                  at(out), lse.data(), at(dq), at(dk), at(dv));
+}
 template <launches_groups L, class T>
 void body(ops::causal_attention, const L& on, matrix_view<const T> qkv, attention_shape s, matrix_view<T> out,
           std::span<sum_of_type<T>> lse) {

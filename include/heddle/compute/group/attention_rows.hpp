@@ -67,6 +67,16 @@ struct causal_batch {
   }
 };
 
+/// A mask of scores that are kept below a cap: cap tanh(score / cap).
+template <class Mask, class S>
+struct capped : Mask {
+  S cap;
+};
+template <class Mask>
+inline constexpr bool is_capped = false;
+template <class Mask, class S>
+inline constexpr bool is_capped<capped<Mask, S>> = true;
+
 /// Where key j lies, and where a head of a row begins.
 struct page_table {
   const std::int32_t* pages = nullptr;
@@ -108,6 +118,22 @@ struct attention_inputs {
   sum_of_type<T> lowest;  // -inf: no key was seen, or none with a score above it
   std::int64_t key_rows;  // of k and v
 
+  /// The score of the product of a query and a key.
+  HEDDLE_HD sum_of_type<T> score(sum_of_type<T> product) const {
+    if constexpr (is_capped<Mask>)
+      return mask.cap * std::tanh(scale * product / mask.cap);
+    else
+      return scale * product;
+  }
+  /// The gradient of scale * product, from that of the score.
+  HEDDLE_HD sum_of_type<T> below_cap(sum_of_type<T> gradient, [[maybe_unused]] sum_of_type<T> product) const {
+    if constexpr (is_capped<Mask>) {
+      const sum_of_type<T> t = std::tanh(scale * product / mask.cap);
+      return gradient * (sum_of_type<T>(1) - t * t);
+    } else {
+      return gradient;
+    }
+  }
   /// The share of a key in its query, whose log-sum-exp is `level`.
   HEDDLE_HD sum_of_type<T> share(sum_of_type<T> score, sum_of_type<T> level) const {
     return level == lowest ? sum_of_type<T>(0) : math::exponential(score - level);
@@ -132,7 +158,7 @@ struct attention_row {
     in.mask.keys_of(r, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t key = begin; key < end; ++key) {
         const std::int64_t row = in.pages.row(key);
-        const T score = in.scale * dot(g, in.q.head_dim, query, in.k(row, h / in.shared));
+        const T score = in.score(dot(g, in.q.head_dim, query, in.k(row, h / in.shared)));
         const T* const value = in.v(row, h / in.shared);
         if (score > top || score != score) {
           const T shrink = math::exponential(top - score);  // 0 at first: top is -inf
@@ -170,8 +196,9 @@ struct attention_backward_query {
       for (std::int64_t key = begin; key < end; ++key) {
         const std::int64_t row = in.pages.row(key);
         const T* const k = in.k(row, h / in.shared);
-        const T p = in.share(in.scale * dot(g, width, query, k), level);
-        const T of_score = p * (dot(g, out.head_dim, d_out, in.v(row, h / in.shared)) - of_out) * in.scale;
+        const T product = dot(g, width, query, k), p = in.share(in.score(product), level);
+        const T of_score =
+            in.below_cap(p * (dot(g, out.head_dim, d_out, in.v(row, h / in.shared)) - of_out) * in.scale, product);
         for_each_of(g, width, [=](std::int64_t d) { sum[d] += of_score * k[d]; });
       }
     });
@@ -195,8 +222,9 @@ struct attention_backward_key {
       for (std::int64_t r = begin; r < end; ++r)
         for (std::int64_t h = kv * in.shared; h < (kv + 1) * in.shared; ++h) {
           const T *const query = in.q(r, h), *const d_out = dout(r, h);
-          const T p = in.share(in.scale * dot(g, width, query, k), lse[h * in.queries + r]);
-          const T of_score = p * (dot(g, out_width, d_out, v) - dot(g, out_width, d_out, out(r, h))) * in.scale;
+          const T product = dot(g, width, query, k), p = in.share(in.score(product), lse[h * in.queries + r]);
+          const T of_score =
+              in.below_cap(p * (dot(g, out_width, d_out, v) - dot(g, out_width, d_out, out(r, h))) * in.scale, product);
           for_each_of(g, width, [=](std::int64_t d) { sum_k[d] += of_score * query[d]; });
           for_each_of(g, out_width, [=](std::int64_t d) { sum_v[d] += p * d_out[d]; });
         }

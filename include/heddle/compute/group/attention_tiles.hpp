@@ -111,7 +111,7 @@ struct attention_tile {
         g, in, begin, rows, kv, k, v, size, out_width,
         [&](const slice_of_tiles& slice, std::int64_t key, std::int64_t keys) {
           tile_product(g, size, size, width, q.data, q.stride, 1, k.data, 1, k.stride,
-                       [&](std::int64_t i, std::int64_t j, T x) { s(i, j) = in.scale * x; });
+                       [&](std::int64_t i, std::int64_t j, T x) { s(i, j) = in.score(x); });
           g.sync();
           for_each_of(g, size, [&](std::int64_t i) {
             T best = top[i], share_of_tile = T(0);
@@ -184,7 +184,7 @@ struct attention_backward_query_tile {
                         tile_product(g, size, size, width, q.data, q.stride, 1, k.data, 1, k.stride,
                                      [&](std::int64_t i, std::int64_t j, T x) {
                                        const bool seen = i < rows && slice.shows(begin + i, key + j);
-                                       s(i, j) = seen ? in.share(in.scale * x, level[i]) : T(0);
+                                       s(i, j) = seen ? in.below_cap(in.share(in.score(x), level[i]), x) : T(0);
                                      });
                         tile_product(
                             g, size, size, out_width, d.data, d.stride, 1, v.data, 1, v.stride,
@@ -252,10 +252,13 @@ struct attention_backward_key_tile {
             tile_product(g, size, size, width, q.data, q.stride, 1, k.data, 1, k.stride,
                          [&](std::int64_t i, std::int64_t j, T x) {
                            const bool seen = i < rows && j < keys && slice.shows(begin + i, key + j);
-                           p(i, j) = seen ? in.share(in.scale * x, level[i]) : T(0);
+                           p(i, j) = seen ? in.share(in.score(x), level[i]) : T(0);
+                           if constexpr (is_capped<Mask>) s(i, j) = seen ? in.below_cap(p(i, j), x) : T(0);
                          });
             tile_product(g, size, size, out_width, d.data, d.stride, 1, v.data, 1, v.stride,
-                         [&](std::int64_t i, std::int64_t j, T x) { s(i, j) = p(i, j) * (x - of_out[i]) * in.scale; });
+                         [&](std::int64_t i, std::int64_t j, T x) {
+                           s(i, j) = (is_capped<Mask> ? s(i, j) : p(i, j)) * (x - of_out[i]) * in.scale;
+                         });
             g.sync();
             tile_product(g, size, width, rows, s.data, 1, s.stride, q.data, q.stride, 1,
                          [&](std::int64_t j, std::int64_t c, T x) { sum_k(j, c) += x; });

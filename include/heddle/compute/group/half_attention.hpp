@@ -82,13 +82,15 @@ void attend_backward_in_float(const L& on, const attention_inputs<T, Mask>& in, 
   of_v.round_to(on, dv);
 }
 
-/// By the launcher's library where it has that, else by matrix instructions where the device has them, else by the kernels of float.
+/// Scores below a cap by the kernels of float. Others by the launcher's library where it has that, else by matrix instructions where the device has them, else by the kernels of float.
 template <class L, class T, class Mask>
   requires is_half_precision<T>
 void attend(const L& on, const attention_inputs<T, Mask>& in, heads_at<T> out, float* lse) {
-  if constexpr (requires { on.attend_by_library(in, out, lse); })
-    if (on.attend_by_library(in, out, lse)) return;
-  if (attend_by_matrices(on, in, out, lse)) return;
+  if constexpr (!is_capped<Mask>) {
+    if constexpr (requires { on.attend_by_library(in, out, lse); })
+      if (on.attend_by_library(in, out, lse)) return;
+    if (attend_by_matrices(on, in, out, lse)) return;
+  }
   attend_in_float(on, in, out, lse);
 }
 /// The same of gradients.
@@ -97,9 +99,11 @@ template <class L, class T, class Mask>
 void attend_backward(const L& on, const attention_inputs<T, Mask>& in, std::int64_t, std::int64_t kv_heads,
                      std::int64_t keys, heads_at<const T> dout, heads_at<const T> out, const float* lse, heads_at<T> dq,
                      heads_at<T> dk, heads_at<T> dv) {
-  if constexpr (requires { on.attend_backward_by_library(in, dout, out, lse, dq, dk, dv); })
-    if (on.attend_backward_by_library(in, dout, out, lse, dq, dk, dv)) return;
-  if (attend_backward_by_matrices(on, in, kv_heads, dout, out, lse, dq, dk, dv)) return;
+  if constexpr (!is_capped<Mask>) {
+    if constexpr (requires { on.attend_backward_by_library(in, dout, out, lse, dq, dk, dv); })
+      if (on.attend_backward_by_library(in, dout, out, lse, dq, dk, dv)) return;
+    if (attend_backward_by_matrices(on, in, kv_heads, dout, out, lse, dq, dk, dv)) return;
+  }
   attend_backward_in_float(on, in, kv_heads, keys, dout, out, lse, dq, dk, dv);
 }
 

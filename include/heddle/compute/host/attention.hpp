@@ -171,12 +171,32 @@ void each_stretch(const attention_block& block, std::int64_t q, T* row, Body bod
   }
 }
 
-/// Makes query r's row of scores its weights, all 0 where it sees no key, and gives the log-sum-exp of what it sees.
+/// What becomes of the product s of a query and a key: its score, and its share in a row whose scores add up to e^top. `slope`: of the
+/// gradient with respect to s, besides the scale.
 template <class T>
-T weigh(const attention_block& block, std::int64_t r, T scale, T* row) {
+struct scaled_scores {
+  T scale;
+  T score(T s) const { return s * scale; }
+  T share(T s, T top) const { return exp_lane(s * scale - top); }
+};
+/// The same of scores below a cap.
+template <class T>
+struct capped_scores {
+  T scale, cap;
+  T score(T s) const { return cap * std::tanh(s * scale / cap); }
+  T share(T s, T top) const { return exp_lane(score(s) - top); }
+  T slope(T s) const {
+    const T t = std::tanh(s * scale / cap);
+    return (T(1) - t * t) * scale;
+  }
+};
+
+/// Makes query r's row of scores its weights, all 0 where it sees no key, and gives the log-sum-exp of what it sees.
+template <class T, class Scores>
+T weigh(const attention_block& block, std::int64_t r, const Scores& scores, T* row) {
   T top = -(std::numeric_limits<T>::infinity)(), sum = 0;
   each_stretch(block, r, row, [&](const T* x, std::int64_t n) {
-    const T most = largest(n, x) * scale;
+    const T most = scores.score(largest(n, x));
     if (!(most <= top) && top == top) top = most;  // a NaN is taken, and kept
   });
   if (top == -(std::numeric_limits<T>::infinity)()) {
@@ -184,7 +204,7 @@ T weigh(const attention_block& block, std::int64_t r, T scale, T* row) {
     return top;
   }
   each_stretch(block, r, row, [&](T* x, std::int64_t n) {
-    map_lanes(n, x, [=](T s) { return exp_lane(s * scale - top); }, static_cast<const T*>(x));
+    map_lanes(n, x, [=](T s) { return scores.share(s, top); }, static_cast<const T*>(x));
     sum += sum_lanes<T>(n, [](T s) { return s; }, static_cast<const T*>(x));
   });
   const T inverse = T(1) / sum;
@@ -196,10 +216,10 @@ T weigh(const attention_block& block, std::int64_t r, T scale, T* row) {
 
 /// Heads of a query that is alone, as when a model decodes, are rows of one product where they share keys and values, which then are packed once.
 /// Source: Dao et al., arXiv:2205.14135, for what is kept (the log-sum-exp) and what is computed again (P).
-template <class G, class T>
-  requires(!is_half_precision<T>)
-void body(ops::attention, product_team<G>& on, head_rows<const T> q, head_rows<const T> k, head_rows<const T> v,
-          std::span<const attention_slice> slices, T scale, head_rows<T> out, std::span<T> lses, key_pages pages) {
+template <class G, class T, class Scores>
+void attend_slices(product_team<G>& on, const head_rows<const T>& q, const head_rows<const T>& k,
+                   const head_rows<const T>& v, std::span<const attention_slice> slices, const Scores& of_products,
+                   const head_rows<T>& out, std::span<T> lses, const key_pages& pages) {
   T* const lse = lses.data();
   const std::int64_t heads = q.heads, shared = k.heads == 0 ? 1 : heads / k.heads;
   const auto groups = attention_groups(slices, true);
@@ -240,7 +260,7 @@ void body(ops::attention, product_team<G>& on, head_rows<const T> q, head_rows<c
         block_scores<G>(block, first, end - first, q, head, seen.keys(), 0, key_pages{}, p, seen.first(), together);
         for (std::int64_t r = first; r < end; ++r)
           for (std::int64_t h = 0; h < together; ++h)
-            lse[(head + h) * q.rows + r] = weigh(block, r, scale, p + (r - first + h) * block.keys());
+            lse[(head + h) * q.rows + r] = weigh(block, r, of_products, p + (r - first + h) * block.keys());
         // out = P V. The first product of a row overwrites what is there.
         std::int64_t written = first;
         for (const attention_block::part& part : block.parts()) {
@@ -268,6 +288,20 @@ void body(ops::attention, product_team<G>& on, head_rows<const T> q, head_rows<c
   });
 }
 
+template <class G, class T>
+  requires(!is_half_precision<T>)
+void body(ops::attention, product_team<G>& on, head_rows<const T> q, head_rows<const T> k, head_rows<const T> v,
+          std::span<const attention_slice> slices, T scale, head_rows<T> out, std::span<T> lse, key_pages pages) {
+  attend_slices(on, q, k, v, slices, scaled_scores<T>{scale}, out, lse, pages);
+}
+template <class G, class T>
+  requires(!is_half_precision<T>)
+void body(ops::capped_attention, product_team<G>& on, head_rows<const T> q, head_rows<const T> k, head_rows<const T> v,
+          std::span<const attention_slice> slices, T scale, T cap, head_rows<T> out, std::span<T> lse,
+          key_pages pages) {
+  attend_slices(on, q, k, v, slices, capped_scores<T>{scale, cap}, out, lse, pages);
+}
+
 /// Whether the first product of each head sets every row of dQ, dK and dV: one slice to a group, whose last query sees
 /// all its keys and whose other queries see one at least, and no row outside.
 inline bool one_write_reaches_all(const std::vector<attention_group>& groups, std::int64_t queries, std::int64_t keys) {
@@ -281,12 +315,12 @@ inline bool one_write_reaches_all(const std::vector<attention_group>& groups, st
 }
 
 /// dV = P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)) scale; dQ = dS K; dK = dS^T Q, with P from `lse`.
-template <class G, class T>
-  requires(!is_half_precision<T>)
-void body(ops::attention_backward, product_team<G>& on, head_rows<const T> dout, head_rows<const T> q,
-          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const T> lses,
-          std::span<const attention_slice> slices, T scale, head_rows<T> dq, head_rows<T> dk, head_rows<T> dv,
-          key_pages pages) {
+template <class G, class T, class Scores>
+void attend_slices_backward(product_team<G>& on, const head_rows<const T>& dout, const head_rows<const T>& q,
+                            const head_rows<const T>& k, const head_rows<const T>& v, const head_rows<const T>& out,
+                            std::span<const T> lses, std::span<const attention_slice> slices, const Scores& of_products,
+                            const head_rows<T>& dq, const head_rows<T>& dk, const head_rows<T>& dv,
+                            const key_pages& pages) {
   const T* const lse = lses.data();
   // Heads that share keys and values, and groups that do, are one task: both add to dK and dV. Pages may share rows.
   const std::int64_t shared = k.heads == 0 ? 0 : q.heads / k.heads;
@@ -334,13 +368,23 @@ void body(ops::attention_backward, product_team<G>& on, head_rows<const T> dout,
             continue;
           }
           const T delta = sum_lanes<T>(v.head_dim, [](T x, T y) { return x * y; }, dout.row(r, head), out.row(r, head));
+          if constexpr (requires { of_products.slope(total); })  // reads the products, which become shares then
+            each_stretch(block, r, ds_row, [&](T* x, std::int64_t n) {
+              map_lanes(
+                  n, x, [=](T s, T d) { return (d - delta) * of_products.slope(s); },
+                  static_cast<const T*>(p_row + (x - ds_row)), static_cast<const T*>(x));
+            });
           each_stretch<true>(block, r, p_row, [&](T* x, std::int64_t n) {
-            map_lanes(n, x, [=](T s) { return exp_lane(s * scale - total); }, static_cast<const T*>(x));
+            map_lanes(n, x, [=](T s) { return of_products.share(s, total); }, static_cast<const T*>(x));
           });
           each_stretch<true>(block, r, ds_row, [&](T* x, std::int64_t n) {
-            map_lanes(
-                n, x, [=](T w, T d) { return w * (d - delta) * scale; }, static_cast<const T*>(p_row + (x - ds_row)),
-                static_cast<const T*>(x));
+            const T* const shares = p_row + (x - ds_row);
+            if constexpr (requires { of_products.slope(total); })
+              map_lanes(n, x, [](T w, T d) { return w * d; }, shares, static_cast<const T*>(x));
+            else
+              map_lanes(
+                  n, x, [delta, scale = of_products.scale](T w, T d) { return w * (d - delta) * scale; }, shares,
+                  static_cast<const T*>(x));
           });
         }
         for (const attention_block::part& part : block.parts()) {
@@ -373,6 +417,23 @@ void body(ops::attention_backward, product_team<G>& on, head_rows<const T> dout,
       }
     }
   });
+}
+
+template <class G, class T>
+  requires(!is_half_precision<T>)
+void body(ops::attention_backward, product_team<G>& on, head_rows<const T> dout, head_rows<const T> q,
+          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const T> lse,
+          std::span<const attention_slice> slices, T scale, head_rows<T> dq, head_rows<T> dk, head_rows<T> dv,
+          key_pages pages) {
+  attend_slices_backward(on, dout, q, k, v, out, lse, slices, scaled_scores<T>{scale}, dq, dk, dv, pages);
+}
+template <class G, class T>
+  requires(!is_half_precision<T>)
+void body(ops::capped_attention_backward, product_team<G>& on, head_rows<const T> dout, head_rows<const T> q,
+          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const T> lse,
+          std::span<const attention_slice> slices, T scale, T cap, head_rows<T> dq, head_rows<T> dk, head_rows<T> dv,
+          key_pages pages) {
+  attend_slices_backward(on, dout, q, k, v, out, lse, slices, capped_scores<T>{scale, cap}, dq, dk, dv, pages);
 }
 
 template <class G, class T>

@@ -147,4 +147,27 @@ void body(ops::weighted_cross_entropy_backward, team& workers, std::int64_t rows
   softmax_gradient(workers, rows, columns, logits, m, sum, targets, first_id, scales);
 }
 
+template <class T>
+void body(ops::capped_cross_entropy_backward, team& workers, std::int64_t rows, std::int64_t columns, T* logits,
+          const sum_of_type<T>* m, const sum_of_type<T>* sum, const std::int32_t* targets, std::int64_t first_id,
+          sum_of_type<T> scale, sum_of_type<T> cap) {
+  using S = sum_of_type<T>;
+  workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      T* const row = logits + i * columns;
+      if (targets[i] < 0) {
+        std::fill_n(row, columns, T(0));
+        continue;
+      }
+      const S top = m[i], factor = scale / sum[i];
+      const auto slope = [=](S v) { return (S(1) - v / cap) * (S(1) + v / cap); };
+      const std::int64_t column = targets[i] - first_id;
+      const bool here = column >= 0 && column < columns;
+      const S of_target = here ? static_cast<S>(row[column]) : S(0);
+      map_lanes(columns, row, [=](S v) { return exp_lane(v - top) * factor * slope(v); }, static_cast<const T*>(row));
+      if (here) row[column] = T((exp_lane(of_target - top) * factor - scale) * slope(of_target));
+    }
+  });
+}
+
 }  // namespace heddle::inline v0::compute::detail

@@ -49,30 +49,61 @@ class float_heads {
   head_rows<float> heads_;
 };
 
-template <class G, class T>
-  requires is_half_precision<T>
-void body(ops::attention, product_team<G>& on, head_rows<const T> q, head_rows<const T> k, head_rows<const T> v,
-          std::span<const attention_slice> slices, float scale, head_rows<T> out, std::span<float> lse,
-          key_pages pages) {
+/// `numbers`: the scale of scores, and what else the operation takes behind it.
+template <class Op, class G, class T, class... Numbers>
+void attend_in_float(Op op, product_team<G>& on, const head_rows<const T>& q, const head_rows<const T>& k,
+                     const head_rows<const T>& v, std::span<const attention_slice> slices, const head_rows<T>& out,
+                     std::span<float> lse, const key_pages& pages, Numbers... numbers) {
   float_heads of_q(q), of_k(k), of_v(v), of_out(out);
-  body<G, float>(ops::attention{}, on, of_q.read(on, q).heads(), of_k.read(on, k).heads(), of_v.read(on, v).heads(),
-                 slices, scale, of_out.heads(), lse, pages);
+  body<G, float>(op, on, of_q.read(on, q).heads(), of_k.read(on, k).heads(), of_v.read(on, v).heads(), slices,
+                 numbers..., of_out.heads(), lse, pages);
   of_out.write(on, out);
 }
-
 template <class G, class T>
   requires is_half_precision<T>
-void body(ops::attention_backward, product_team<G>& on, head_rows<const T> dout, head_rows<const T> q,
-          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const float> lse,
-          std::span<const attention_slice> slices, float scale, head_rows<T> dq, head_rows<T> dk, head_rows<T> dv,
+void body(ops::attention op, product_team<G>& on, head_rows<const T> q, head_rows<const T> k, head_rows<const T> v,
+          std::span<const attention_slice> slices, float scale, head_rows<T> out, std::span<float> lse,
           key_pages pages) {
+  attend_in_float(op, on, q, k, v, slices, out, lse, pages, scale);
+}
+template <class G, class T>
+  requires is_half_precision<T>
+void body(ops::capped_attention op, product_team<G>& on, head_rows<const T> q, head_rows<const T> k,
+          head_rows<const T> v, std::span<const attention_slice> slices, float scale, float cap, head_rows<T> out,
+          std::span<float> lse, key_pages pages) {
+  attend_in_float(op, on, q, k, v, slices, out, lse, pages, scale, cap);
+}
+
+/// The same of gradients.
+template <class Op, class G, class T, class... Numbers>
+void attend_backward_in_float(Op op, product_team<G>& on, const head_rows<const T>& dout, const head_rows<const T>& q,
+                              const head_rows<const T>& k, const head_rows<const T>& v, const head_rows<const T>& out,
+                              std::span<const float> lse, std::span<const attention_slice> slices,
+                              const head_rows<T>& dq, const head_rows<T>& dk, const head_rows<T>& dv,
+                              const key_pages& pages, Numbers... numbers) {
   float_heads of_dout(dout), of_q(q), of_k(k), of_v(v), of_out(out), of_dq(dq), of_dk(dk), of_dv(dv);
-  body<G, float>(ops::attention_backward{}, on, of_dout.read(on, dout).heads(), of_q.read(on, q).heads(),
-                 of_k.read(on, k).heads(), of_v.read(on, v).heads(), of_out.read(on, out).heads(), lse, slices, scale,
-                 of_dq.heads(), of_dk.heads(), of_dv.heads(), pages);
+  body<G, float>(op, on, of_dout.read(on, dout).heads(), of_q.read(on, q).heads(), of_k.read(on, k).heads(),
+                 of_v.read(on, v).heads(), of_out.read(on, out).heads(), lse, slices, numbers..., of_dq.heads(),
+                 of_dk.heads(), of_dv.heads(), pages);
   of_dq.write(on, dq);
   of_dk.write(on, dk);
   of_dv.write(on, dv);
+}
+template <class G, class T>
+  requires is_half_precision<T>
+void body(ops::attention_backward op, product_team<G>& on, head_rows<const T> dout, head_rows<const T> q,
+          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const float> lse,
+          std::span<const attention_slice> slices, float scale, head_rows<T> dq, head_rows<T> dk, head_rows<T> dv,
+          key_pages pages) {
+  attend_backward_in_float(op, on, dout, q, k, v, out, lse, slices, dq, dk, dv, pages, scale);
+}
+template <class G, class T>
+  requires is_half_precision<T>
+void body(ops::capped_attention_backward op, product_team<G>& on, head_rows<const T> dout, head_rows<const T> q,
+          head_rows<const T> k, head_rows<const T> v, head_rows<const T> out, std::span<const float> lse,
+          std::span<const attention_slice> slices, float scale, float cap, head_rows<T> dq, head_rows<T> dk,
+          head_rows<T> dv, key_pages pages) {
+  attend_backward_in_float(op, on, dout, q, k, v, out, lse, slices, dq, dk, dv, pages, scale, cap);
 }
 
 }  // namespace heddle::inline v0::compute::detail

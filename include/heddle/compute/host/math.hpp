@@ -121,6 +121,12 @@ inline T sigmoid_lane(T x) noexcept {
   return T(1) / (T(1) + exp_lane(-x));
 }
 
+/// tanh x, within 2 units in the last place of 1: small values lose relative precision.
+template <std::floating_point T>
+inline T tanh_lane(T x) noexcept {
+  return T(2) * sigmoid_lane(x + x) - T(1);
+}
+
 // GELU in its tanh form: x/2 (1 + tanh u) with u = sqrt(2/pi) (x + 0.044715 x^3), which is x sigmoid(2u).
 template <class T>
 inline constexpr T gelu_twice_root = static_cast<T>(1.59576912160573071175978423973752747L);  // 2 sqrt(2/pi)

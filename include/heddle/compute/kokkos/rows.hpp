@@ -207,4 +207,26 @@ void body(ops::weighted_cross_entropy_backward, const on<Exec>& exec, std::int64
   softmax_gradient(exec, rows, columns, logits, m, sum, targets, first_id, scales);
 }
 
+template <class Exec, class T>
+void body(ops::capped_cross_entropy_backward, const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits,
+          const T* m, const T* sum, const std::int32_t* targets, std::int64_t first_id, T scale, T cap) {
+  each(
+      exec, "heddle::capped_cross_entropy_backward", rows, rows * columns, KOKKOS_LAMBDA(const std::int64_t i) {
+        T* const row = logits + i * columns;
+        const std::int64_t target = targets[i], column = target - first_id;
+        const T top = m[i], share = scale / sum[i];
+        if (target < 0) {
+          for (std::int64_t j = 0; j < columns; ++j) row[j] = T(0);
+          return;
+        }
+        const auto slope = [=](T v) { return (T(1) - v / cap) * (T(1) + v / cap); };
+        const T of_target = column >= 0 && column < columns ? row[column] : T(0);
+        map_block<Exec>(
+            columns, row, [=](T v) { return exponential<Exec>(v - top) * share * slope(v); },
+            static_cast<const T*>(row));
+        if (column >= 0 && column < columns)
+          row[column] = (exponential<Exec>(of_target - top) * share - scale) * slope(of_target);
+      });
+}
+
 }  // namespace heddle::inline v0::compute::detail::on_kokkos

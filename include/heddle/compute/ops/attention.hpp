@@ -26,6 +26,7 @@ constexpr any_heads sizes_of(const head_rows<T>& x) noexcept {
 HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const any_heads& k, const any_heads& v,
                                    std::size_t slices, double scale, bool is_float, const any_heads& out,
                                    std::size_t lse, const key_pages& pages);
+HEDDLE_INLINE void check_cap(const char* name, double cap);
 HEDDLE_INLINE void check_lies_by_row(const char* name, const any_heads& k, const any_heads& v);
 HEDDLE_INLINE void check_same_heads(const char* name, const char* what, const any_heads& x, const any_heads& y);
 HEDDLE_INLINE void check_seen(const char* name, std::int64_t queries, std::int64_t key_rows,
@@ -113,6 +114,59 @@ struct attention_backward : attention_named<true> {
   }
 };
 
+/// `attention` of scores that a cap keeps below it: cap tanh(scale q k^T / cap) in place of scale q k^T.
+/// Source: Gemma Team 2024, arXiv:2408.00118, section 2 (logit soft-capping).
+struct capped_attention : attention_operation {
+  static constexpr const char* name = "capped_attention";
+  static constexpr const char* label = "heddle::capped_attention";
+  static constexpr const char* arguments[] = {"q", "k", "v", "slices", "scale", "cap", "out", "lse", "pages"};
+  static constexpr std::size_t mask_argument = 3;
+  using dims = attention::dims;
+  using takes = signature<in_heads<rows, heads, columns>, in_heads<keys, key_heads, columns>,
+                          in_heads<keys, key_heads, value_columns>, sized_row<in_of<attention_slice, slices>>, number,
+                          number, out_heads<rows, heads, value_columns>, sized_row<out_sums<heads, rows>>, pages>;
+  static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) { return attention::flops(n, pairs); }
+  static void check(const auto& q, const auto& k, const auto& v, const auto& seen, auto scale, auto cap,
+                    const auto& out, const auto& lse, const key_pages& where) {
+    detail::check_attention(name, detail::sizes_of(q), detail::sizes_of(k), detail::sizes_of(v), seen.size(), scale,
+                            sizeof(scale) == sizeof(float), detail::sizes_of(out), lse.size(), where);
+    detail::check_cap(name, cap);
+  }
+  static void check_values(const auto& q, const auto& k, const auto&, std::span<const attention_slice> seen, auto, auto,
+                           const auto&, const auto&, const key_pages& where) {
+    detail::check_seen(name, q.rows, k.rows, seen, where);
+  }
+};
+/// As `attention_backward`.
+struct capped_attention_backward : attention_operation {
+  static constexpr const char* name = "capped_attention_backward";
+  static constexpr const char* label = "heddle::capped_attention_backward";
+  static constexpr const char* arguments[] = {"dout",  "q",   "k",  "v",  "out", "lse",  "slices",
+                                              "scale", "cap", "dq", "dk", "dv",  "pages"};
+  static constexpr std::size_t mask_argument = 6;
+  using dims = attention::dims;
+  using takes = signature<in_heads<rows, heads, value_columns>, in_heads<rows, heads, columns>,
+                          in_heads<keys, key_heads, columns>, in_heads<keys, key_heads, value_columns>,
+                          in_heads<rows, heads, value_columns>, sized_row<in_sums<heads, rows>>,
+                          sized_row<in_of<attention_slice, slices>>, number, number, out_heads<rows, heads, columns>,
+                          out_heads<keys, key_heads, columns>, out_heads<keys, key_heads, value_columns>, pages>;
+  static constexpr std::int64_t flops(const dims& n, std::int64_t pairs) { return attention_backward::flops(n, pairs); }
+  template <class Dout, class Q, class K, class V, class Out, class Lse, class Seen, class Scale, class Dq, class Dk,
+            class Dv>
+  static void check(const Dout& dout, const Q& q, const K& k, const V& v, const Out& out, const Lse& lse,
+                    const Seen& seen, Scale scale, Scale cap, const Dq& dq, const Dk& dk, const Dv& dv,
+                    const key_pages& where) {
+    attention_backward::check(dout, q, k, v, out, lse, seen, scale, dq, dk, dv, where);
+    detail::check_cap(name, cap);
+  }
+  template <class Dout, class Q, class K, class V, class Out, class Lse, class Scale, class Dq, class Dk, class Dv>
+  static void check_values(const Dout&, const Q& q, const K& k, const V&, const Out&, const Lse&,
+                           std::span<const attention_slice> seen, Scale, Scale, const Dq&, const Dk&, const Dv&,
+                           const key_pages& where) {
+    detail::check_seen(name, q.rows, k.rows, seen, where);
+  }
+};
+
 struct statistics {};  ///< a dimension: log-sum-exps, of heads * rows
 struct widths {};      ///< columns of the result: heads * head_dim
 
@@ -162,6 +216,8 @@ S score_scale(const attention_shape& s) {
 struct attention_facet : operations<ops::causal_attention, ops::causal_attention_backward> {};
 /// Attention over slices of queries and keys.
 struct sliced_attention_facet : operations<ops::attention, ops::attention_backward> {};
+/// The same with scores below a cap.
+struct capped_attention_facet : operations<ops::capped_attention, ops::capped_attention_backward> {};
 
 }  // namespace heddle::inline v0::compute
 

@@ -142,6 +142,13 @@ struct weighted_cross_entropy_backward : row_operation {
   using takes = signature<inout<rows, columns>, in_sums<rows>, in_sums<rows>, in_ids<rows>, index, in_sums<rows>>;
   static constexpr std::int64_t flops(const dims& n) { return 3 * n.product(); }
 };
+/// The same of logits that `soft_cap` kept below a cap: the gradient of what it was given.
+struct capped_cross_entropy_backward : row_operation {
+  static constexpr const char* name = "capped_cross_entropy_backward";
+  static constexpr const char* arguments[] = {"logits", "m", "sum", "targets", "first_id", "scale", "cap"};
+  using takes = signature<inout<rows, columns>, in_sums<rows>, in_sums<rows>, in_ids<rows>, index, number, number>;
+  static constexpr std::int64_t flops(const dims& n) { return 7 * n.product(); }
+};
 /// The forward pass of logits that come in chunks of columns, each read once: makes m the larger of itself and the
 /// row's largest logit, scales sum by exp(m before - m) and adds the sum of exp(logit - m); picked becomes the logit of
 /// a target that is in the chunk. Before the first chunk m is -inf, sum and picked 0; after the last they are those of
@@ -180,6 +187,8 @@ struct cross_entropy_facet : operations<ops::row_max, ops::row_sum_exp, ops::pic
 };
 /// Its gradient with a factor for each row.
 struct weighted_cross_entropy_facet : operations<ops::weighted_cross_entropy_backward> {};
+/// Its gradient for logits below a cap.
+struct capped_cross_entropy_facet : operations<ops::capped_cross_entropy_backward> {};
 /// Its logits chunk by chunk.
 struct chunked_cross_entropy_facet : operations<ops::add_to_softmax, ops::rescale_softmax> {};
 

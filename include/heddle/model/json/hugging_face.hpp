@@ -48,7 +48,6 @@ inline gpt2_config gpt2_of(config_object& c) {
   c.only("scale_attn_by_inverse_layer_idx", false);
   c.only("add_cross_attention", false);
   c.only("n_special", 0);  // more tokens, of the first GPT
-  c.only("tie_word_embeddings", true);
   return out;
 }
 
@@ -194,44 +193,53 @@ inline olmo2_config olmo2_of(config_object& c) {
   c.only("attention_bias", false);
   return llama_of(c, {.context = 2048, .vocabulary = 50304}, "Olmo2ForCausalLM");
 }
-// Gemma-3 of texts: rotary settings are those of either kind of layer, or, in older configurations, of global ones and a base of the others.
-inline gemma3_config gemma3_of(config_object& c) {
+// What Gemma-2 and Gemma-3 have in common but rotary settings and which layers are global.
+inline gemma3_config gemma_of(config_object& c, const llama_config& family, const char* architecture) {
   c.only("attention_bias", false);
   c.only("hidden_activation", "gelu_pytorch_tanh");
-  c.only_unless_null("attn_logit_softcapping", nullptr);
-  c.only_unless_null("final_logit_softcapping", nullptr);
   c.only_unless_null("use_bidirectional_attention", false);
-  gemma3_config out = still_llama_of(c,
-                                     {.layers = 26,
-                                      .heads = 8,
-                                      .width = 2304,
-                                      .ffn = 9216,
-                                      .context = 131072,
-                                      .vocabulary = 262208,
-                                      .theta = 1000000,
-                                      .epsilon = 1e-6,
-                                      .head_elements = 256},
-                                     "Gemma3ForCausalLM");
+  gemma3_config out = still_llama_of(c, family, architecture);
   if (c.find("num_key_value_heads") == nullptr) out.kv_heads = 4;
   out.window = c.integer("sliding_window", 4096);
   out.query_scalar = c.number("query_pre_attn_scalar", 256);
+  return out;
+}
+// Each how many-th layer sees all tokens, of the list that says the kinds of all.
+inline int global_every_of(config_object& c, int layers, int otherwise) {
+  const nlohmann::json* const types = c.find_unless_null("layer_types");
+  if (types == nullptr) return otherwise;
+  int every = 1;
+  while (types->is_array() && every <= layers && static_cast<std::size_t>(every) <= types->size() &&
+         (*types)[static_cast<std::size_t>(every - 1)] != "full_attention")
+    ++every;
+  bool fits = types->is_array() && types->size() == static_cast<std::size_t>(layers);
+  for (int l = 0; fits && l < layers; ++l)
+    fits = (*types)[static_cast<std::size_t>(l)] == ((l + 1) % every == 0 ? "full_attention" : "sliding_attention");
+  if (!fits)
+    c.fail("layer_types",
+           "\"sliding_attention\" or, after as many of these each time, \"full_attention\" for each of " +
+               std::to_string(layers) + " layers");
+  return every;
+}
+// Gemma-3 of texts: rotary settings are those of either kind of layer, or, in older configurations, of global ones and a base of the others.
+inline gemma3_config gemma3_of(config_object& c) {
+  c.only_unless_null("attn_logit_softcapping", nullptr);
+  c.only_unless_null("final_logit_softcapping", nullptr);
+  gemma3_config out = gemma_of(c,
+                               {.layers = 26,
+                                .heads = 8,
+                                .width = 2304,
+                                .ffn = 9216,
+                                .context = 131072,
+                                .vocabulary = 262208,
+                                .theta = 1000000,
+                                .epsilon = 1e-6,
+                                .head_elements = 256},
+                               "Gemma3ForCausalLM");
   out.local_theta = c.number("rope_local_base_freq", 10000);
   for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"})
     out.global_every = c.integer_unless_null(key, out.global_every);
-  if (const nlohmann::json* const types = c.find_unless_null("layer_types"); types != nullptr) {
-    int every = 1;
-    while (types->is_array() && every <= out.layers && static_cast<std::size_t>(every) <= types->size() &&
-           (*types)[static_cast<std::size_t>(every - 1)] != "full_attention")
-      ++every;
-    bool fits = types->is_array() && types->size() == static_cast<std::size_t>(out.layers);
-    for (int l = 0; fits && l < out.layers; ++l)
-      fits = (*types)[static_cast<std::size_t>(l)] == ((l + 1) % every == 0 ? "full_attention" : "sliding_attention");
-    if (!fits)
-      c.fail("layer_types",
-             "\"sliding_attention\" or, after as many of these each time, \"full_attention\" for each of " +
-                 std::to_string(out.layers) + " layers");
-    out.global_every = every;
-  }
+  out.global_every = global_every_of(c, out.layers, out.global_every);
   const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
   if (parameters != nullptr && parameters->is_object() && parameters->contains("full_attention")) {
     config_object both = c.inside("rope_parameters");
@@ -248,6 +256,27 @@ inline gemma3_config gemma3_of(config_object& c) {
     read_any_rotary(c, out, read_rotary);
   }
   return out;
+}
+// Gemma-2: one rotary setting for all layers. A null for a cap is a model without it, which is not there.
+inline gemma2_config gemma2_of(config_object& c) {
+  gemma3_config shape = gemma_of(c,
+                                 {.layers = 26,
+                                  .heads = 8,
+                                  .width = 2304,
+                                  .ffn = 9216,
+                                  .context = 8192,
+                                  .vocabulary = 256000,
+                                  .epsilon = 1e-6,
+                                  .head_elements = 256},
+                                 "Gemma2ForCausalLM");
+  c.only_unless_null("hidden_act", "gelu_pytorch_tanh");  // the older name
+  read_any_rotary(c, shape, read_rotary);
+  return {shape,
+          shape.window,
+          global_every_of(c, shape.layers, 2),
+          shape.query_scalar,
+          c.number("attn_logit_softcapping", 50),
+          c.number("final_logit_softcapping", 30)};
 }
 inline llama_config dense_qwen_of(config_object& c, int head_elements, const char* architecture) {
   return qwen_of(
@@ -464,14 +493,14 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear`, `llama3`, `yarn` or `dynamic`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite, Phi-3 and Phi-4, OLMo-2, Gemma-3 of texts,
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear`, `llama3`, `yarn` or `dynamic`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite, Phi-3 and Phi-4, OLMo-2, Gemma-2, Gemma-3 of texts,
 /// DeepSeek-V2 and V3, with or without leading blocks without experts and latent vectors of queries.
 /// `quantization_config` may be that of `fp8`, `fbgemm_fp8`, `gptq`, `awq` (version gemm) or `compressed-tensors` in 4 and 8 bits, MXFP4 among them.
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `Qwen3MoeConfig`, `SmolLM3Config`, `GraniteConfig`, `MistralConfig`, `MixtralConfig`, `Phi3Config`, `Olmo2Config`, `Gemma3TextConfig`, `DeepseekV3Config`,
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `Qwen3MoeConfig`, `SmolLM3Config`, `GraniteConfig`, `MistralConfig`, `MixtralConfig`, `Phi3Config`, `Olmo2Config`, `Gemma2Config`, `Gemma3TextConfig`, `DeepseekV3Config`,
 /// `DeepseekV2Config`.
 /// A key that is not known passes where it is false, null or empty, where it has no effect on a forward pass (names of tokens, how answers are
 /// drawn, rates of dropout, marks of programs: `model/json/config_keys.hpp`), or where `ignored_keys` has it; one in `rope_parameters` is
@@ -479,9 +508,10 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json",
                                       std::span<const std::string> ignored_keys = {}) {
   detail::config_object c(config, what, ignored_keys);
-  const std::string family = c.text("model_type", "",
-                                    {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3",
-                                     "deepseek_v2", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2", "gemma3_text"});
+  const std::string family =
+      c.text("model_type", "",
+             {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3", "deepseek_v2", "qwen3_moe",
+              "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2"});
   hugging_face_model out;
   if (c.find_unless_null("quantization") != nullptr)
     throw config_error("heddle: " + what +
@@ -499,9 +529,9 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   c.only("is_causal", true);  // else a token attends to those behind it, too
   if (family == "gpt2") {
     out.config = detail::gpt2_of(c);
-    out.tied = true;
+    out.tied = c.flag("tie_word_embeddings", true);
   } else {
-    out.tied = c.flag("tie_word_embeddings", family == "smollm3" || family == "gemma3_text");
+    out.tied = c.flag("tie_word_embeddings", family == "smollm3" || family == "gemma3_text" || family == "gemma2");
     if (family == "llama") {
       out.config = detail::plain_llama_of(c);
     } else if (family == "qwen2") {
@@ -518,6 +548,8 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
       out.config = detail::granite_of(c);
     } else if (family == "gemma3_text") {
       out.config = detail::gemma3_of(c);
+    } else if (family == "gemma2") {
+      out.config = detail::gemma2_of(c);
     } else if (family == "olmo2") {
       out.config = detail::olmo2_of(c);
     } else if (family == "phi3") {

@@ -88,14 +88,10 @@ void require_rows_of_all(const Folder& folder, const hugging_face_names& names,
 
 /// The model that a folder's files hold: `about`, or, where the configuration ties the head to the token embedding and the files have an
 /// `lm_head.weight` with other numbers, the same with a head of its own, which is what transformers loads. Where both are there it reads both.
-/// Errors: those of reading; `config_error` for a GPT-2 with another head, which is not built.
+/// Errors: those of reading.
 template <class Folder>
 hugging_face_model with_own_head(hugging_face_model about, const Folder& folder) {
   if (!detail::has_other_head(about, folder)) return about;
-  if (about.family() == "gpt2")
-    throw config_error(
-        "heddle: the files of this gpt2 have an lm_head.weight that is not its token embedding; a GPT-2 with a head of "
-        "its own is not built");
   about.tied = false;
   return about;
 }

@@ -56,6 +56,21 @@ constexpr const auto& slices_of(const B& b) {
   else
     return b.run().sequences;
 }
+// Whether scores of the layer are kept below a cap, `score_cap`.
+template <class B>
+inline constexpr bool caps_scores =
+    requires { requires std::remove_cvref_t<decltype(std::declval<const B&>().layer())>::caps_scores; };
+// Runs attention of the layer's scores.
+template <class B, class Q, class K, class Slices, class Scale, class Out, class Pages>
+void run_attention(const B& b, const Q& q, const K& k, const K& v, const Slices& slices, Scale scale, const Out& out,
+                   const Pages& pages) {
+  if constexpr (caps_scores<B>)
+    compute::run<compute::ops::capped_attention>(b.compute(), q, k, v, slices, scale,
+                                                 static_cast<Scale>(b.layer().score_cap), out, b.vector(log_sum_exp{}),
+                                                 pages);
+  else
+    compute::run<compute::ops::attention>(b.compute(), q, k, v, slices, scale, out, b.vector(log_sum_exp{}), pages);
+}
 // Puts keys and values of the rows into the cache, and lets the queries see those of their sequences.
 template <class B, class T = typename B::scalar, class Space = typename B::space>
 void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>& k,
@@ -73,11 +88,9 @@ void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const comp
   compute::run<compute::ops::store_rows>(b.compute(), k, cache.places, keys);
   compute::run<compute::ops::store_rows>(b.compute(), v, cache.places, values);
   if constexpr (sees_window<B>)
-    compute::run<compute::ops::attention>(b.compute(), q, keys, values, b.run().windowed, scale, out,
-                                          b.vector(log_sum_exp{}), cache.windowed);
+    run_attention(b, q, keys, values, b.run().windowed, scale, out, cache.windowed);
   else
-    compute::run<compute::ops::attention>(b.compute(), q, keys, values, b.run().sequences, scale, out,
-                                          b.vector(log_sum_exp{}), cache.pages);
+    run_attention(b, q, keys, values, b.run().sequences, scale, out, cache.pages);
 }
 template <bool Ok, class Layer>
 inline constexpr bool sees_whole_documents = Ok;
@@ -86,6 +99,9 @@ constexpr void require_no_window() {
   static_assert(sees_whole_documents<!sees_window<B>, std::remove_cvref_t<decltype(std::declval<const B&>().layer())>>,
                 "heddle: under a context split the mask is the context's: give it context<masks::window<...>> and the "
                 "model attention without a window");
+  static_assert(sees_whole_documents<!caps_scores<B>, std::remove_cvref_t<decltype(std::declval<const B&>().layer())>>,
+                "heddle: under a context split scores have no cap (Gemma-2): leave the context split out of the "
+                "sharding");
 }
 template <class B>
 using heads_of_call = compute::head_rows<typename B::scalar, typename B::space>;
@@ -99,8 +115,7 @@ void attend(const B& b, const const_heads_of_call<B>& q, const const_heads_of_ca
   if constexpr (B::has_context)
     b.run().cache.attend(b.run().replays, q, k, v, scale, out, b.vector(log_sum_exp{}));
   else
-    compute::run<compute::ops::attention>(b.compute(), q, k, v, slices_of(b), scale, out, b.vector(log_sum_exp{}),
-                                          compute::key_pages_in<typename B::space>{});
+    run_attention(b, q, k, v, slices_of(b), scale, out, compute::key_pages_in<typename B::space>{});
 }
 // Its gradients, from those of `out`.
 template <class B>
@@ -110,6 +125,10 @@ void attend_backward(const B& b, const const_heads_of_call<B>& dout, const const
                      const heads_of_call<B>& dk, const heads_of_call<B>& dv) {
   if constexpr (B::has_context)
     b.run().cache.attend_backward(dout, q, k, v, out, b.vector(log_sum_exp{}), scale, dq, dk, dv);
+  else if constexpr (caps_scores<B>)
+    compute::run<compute::ops::capped_attention_backward>(
+        b.compute(), dout, q, k, v, out, b.vector(log_sum_exp{}), slices_of(b), scale,
+        static_cast<typename B::sum>(b.layer().score_cap), dq, dk, dv, compute::key_pages_in<typename B::space>{});
   else
     compute::run<compute::ops::attention_backward>(b.compute(), dout, q, k, v, out, b.vector(log_sum_exp{}),
                                                    slices_of(b), scale, dq, dk, dv,

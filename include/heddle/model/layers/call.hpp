@@ -376,9 +376,9 @@ class call {
   template <class F>
   loss_type add_loss(F&& f) const {
     if constexpr (on_host) {
-      double sum = 0;
-      f(&sum);
-      return sum;
+      double loss = 0;
+      f(&loss);
+      return loss;
     } else {
       f(run_->loss);
       return {};
@@ -479,27 +479,27 @@ class call {
     using described = type_of<A>;
     using element = element_of_tag<typename described::tag, scalar>;
     const auto& at = at_->activations[A];
-    const auto view = [](scalar* memory, const dynamic_shape<2>& shape) {
+    const auto matrix_at = [](scalar* memory, const dynamic_shape<2>& shape) {
       if constexpr (std::is_same_v<element, scalar>)
         return matrix_view<element, space>(memory, shape);
       else
         return matrix_view<element, space>(reinterpret_cast<element*>(memory), shape);
     };
     if constexpr (described::lives == life::constant) {
-      return view(run_->constants + at.shared, dynamic_shape<2>(at.rows, at.columns));
+      return matrix_at(run_->constants + at.shared, dynamic_shape<2>(at.rows, at.columns));
     } else {
       const auto shape = dynamic_shape<2>(rows_of<described>(at), at.columns);
       if constexpr (described::lives == life::deferred) {
-        return view(run_->deferred + at.shared, shape);
+        return matrix_at(run_->deferred + at.shared, shape);
       } else if constexpr (described::lives == life::scratch) {
-        return view(run_->scratch + at.shared, shape);
+        return matrix_at(run_->scratch + at.shared, shape);
       } else {
         if (dropped<A>()) {
           if (described::lives == life::until_weight && run_->waits)
-            return view(run_->waiting + at.waiting[static_cast<std::size_t>(run_->drops)], shape);
-          return view(run_->shared + at.shared, shape);
+            return matrix_at(run_->waiting + at.waiting[static_cast<std::size_t>(run_->drops)], shape);
+          return matrix_at(run_->shared + at.shared, shape);
         }
-        return view(run_->saved + at.saved[static_cast<std::size_t>(run_->drops)], shape);
+        return matrix_at(run_->saved + at.saved[static_cast<std::size_t>(run_->drops)], shape);
       }
     }
   }

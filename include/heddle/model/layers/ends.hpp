@@ -178,8 +178,9 @@ inline constexpr activation_set kept_logits = activation_named("head.logits");
 /// ignored.
 /// Shapes: x [rows, width], W [vocabulary, width], logits [rows, vocabulary].
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (parallel cross-entropy).
-/// `Chosen`: with `Tied`, `is_tied` says at run time which of the two it is (`tied_by_config`).
-template <class Norm, bool Tied, bool Chosen = false>
+/// `Chosen`: with `Tied`, `is_tied` says at run time which of the two it is (`tied_by_config`). `Capped`: logits z are
+/// `logit_cap` tanh(z / `logit_cap`) (Gemma-2).
+template <class Norm, bool Tied, bool Chosen = false, bool Capped = false>
 struct language_head {
   static constexpr bool tied = Tied;  ///< or may be, where that is `Chosen`
   static constexpr bool takes_classes = true;
@@ -191,6 +192,7 @@ struct language_head {
   std::int64_t vocabulary, width;
   double deviation = 0;
   bool is_tied = Tied;
+  double logit_cap = 0;  ///< `Capped`: of logits
 
   using table = parameter<weight, dims<dim::vocabulary>, dims<dim::width>>;
   /// What a tied head has for a weight.
@@ -221,7 +223,11 @@ struct language_head {
                 gathered_rows<whole_in, life::scratch, dims<dim::width>, dims<dim::vocabulary>>{{{width}}});
   }
 
-  using needs = compute::facet_list<compute::product_facet, compute::cross_entropy_facet, compute::loss_facet>;
+  using needs = std::conditional_t<
+      Capped,
+      compute::facet_list<compute::product_facet, compute::cross_entropy_facet, compute::loss_facet,
+                          compute::soft_cap_facet, compute::capped_cross_entropy_facet>,
+      compute::facet_list<compute::product_facet, compute::cross_entropy_facet, compute::loss_facet>>;
 
   /// Of the logits.
   constexpr double training_flops(std::int64_t /*sequence*/) const {
@@ -240,6 +246,9 @@ struct language_head {
   template <class B>
   void make_logits(const B& b, typename B::const_view h, typename B::view out) const {
     compute::matmul<transpose::no, transpose::yes>(b.compute(), h, words(b), out, typename B::scalar(0));
+    if constexpr (Capped)
+      compute::run<compute::ops::soft_cap>(b.compute(), typename B::const_row(elements_of(out)),
+                                           static_cast<typename B::sum>(logit_cap), elements_of(out));
   }
   /// Final norm and logits: what backward needs.
   template <class B>
@@ -297,9 +306,14 @@ struct language_head {
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::token_ids targets, typename B::sum scale,
                       typename B::view dx) const {
-    compute::run<compute::ops::cross_entropy_backward>(b.compute(), b[logits{}], b.vector(greatest{}),
-                                                       b.vector(sum_of_exponentials{}), targets, b.run().first_word,
-                                                       scale);
+    if constexpr (Capped)
+      compute::run<compute::ops::capped_cross_entropy_backward>(
+          b.compute(), b[logits{}], b.vector(greatest{}), b.vector(sum_of_exponentials{}), targets, b.run().first_word,
+          scale, static_cast<typename B::sum>(logit_cap));
+    else
+      compute::run<compute::ops::cross_entropy_backward>(b.compute(), b[logits{}], b.vector(greatest{}),
+                                                         b.vector(sum_of_exponentials{}), targets, b.run().first_word,
+                                                         scale);
     return backward_of_logits(b, x, dx);
   }
   template <class B>

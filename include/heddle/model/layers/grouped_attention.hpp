@@ -32,13 +32,13 @@ struct sines : statistic {};    ///< constant: sines of the same angles
 /// `QkvBias`: the three products have a bias (Qwen-2), `OutBias`: the last one has. `HeadNorms`: the elements of each query and key head
 /// are normed by their root mean square before they are rotated (Qwen-3), by `HeadNorm`: each for itself, all together (`joined_head_norm`: OLMo-2), or times 1 + w (`shifted_head_norm`: Gemma). `Adapter` may put an adapter around the four products. `OutStored`: how the last weight lies. `Windowed`: rows see the last
 /// `window` tokens up to their own and no others (Mistral). Values say whether heads rotate (`rotates`: not in some layers of SmolLM3), how many elements of a head do (`rotating`: Phi-4-mini), and by what scores are
-/// multiplied (`score_scale`: Granite).
+/// multiplied (`score_scale`: Granite). `Capped`: scores s are `score_cap` tanh(s / `score_cap`) (Gemma-2).
 /// Shapes: x, y [rows, width]; q [rows, heads, group, head_size]; k, v [rows, heads, head_size].
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Su et al. 2021, arXiv:2104.09864 (rotary positions);
 /// Yang et al. 2024, arXiv:2407.10671 (biases); Yang et al. 2025, arXiv:2505.09388 (norms of heads); Jiang et al. 2023, arXiv:2310.06825 (windows).
 template <bool QkvBias = false, bool OutBias = false, bool HeadNorms = false, storage Stored = storage::out_in,
           class Adapter = no_adapter, bool Windowed = false, template <class...> class HeadNorm = head_norm,
-          storage OutStored = Stored>
+          storage OutStored = Stored, bool Capped = false>
 struct grouped_attention {
   using q_dims = dims<dim::heads, dim::group, dim::head_size>;
   using kv_dims = dims<dim::heads, dim::head_size>;
@@ -49,7 +49,7 @@ struct grouped_attention {
   using kv_layer = typename Adapter::template layer<kv_base>;
   using out_layer = typename Adapter::template layer<out_base>;
   template <class Other>
-  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed, HeadNorm, OutStored>;
+  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed, HeadNorm, OutStored, Capped>;
   template <class... Heads>
   using norm_layer = std::conditional_t<HeadNorms, HeadNorm<Heads...>, leaf>;
   using q_norm_layer = norm_layer<dim::heads, dim::group>;
@@ -67,15 +67,16 @@ struct grouped_attention {
   std::int64_t window = 0;                  ///< `Windowed`: tokens that a row sees, itself among them
   bool rotates = true;                      ///< false: queries and keys are taken as they are
   double score_scale = 0;                   ///< of scores; 0: 1 / sqrt(head_size)
+  double score_cap = 0;                     ///< `Capped`: of scores
   std::int64_t rotating = 0;                ///< the first elements of a head, which alone rotate; 0: all do
   compute::yarn_scaling yarn{};             ///< frequencies instead of `scaling`, where its factor is not 1
   compute::long_rotary_scaling longrope{};  ///< the same, where it has factors
 
   static constexpr bool reads_sequences = true, caches_split_rows = true, norms_heads = HeadNorms,
-                        has_window = Windowed;
-  using needs = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet>;
-  using needs_cached =
-      compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet, compute::cache_facet>;
+                        has_window = Windowed, caps_scores = Capped;
+  using attention_facet = std::conditional_t<Capped, compute::capped_attention_facet, compute::sliced_attention_facet>;
+  using needs = compute::facet_list<attention_facet, compute::rotary_facet>;
+  using needs_cached = compute::facet_list<attention_facet, compute::rotary_facet, compute::cache_facet>;
 
   static constexpr list<> parameters() { return {}; }
   constexpr auto children() const {

@@ -49,6 +49,16 @@ struct kokkos_copy_block {
       std::memset(to + begin, 0, n);
   }
 };
+struct kokkos_exclusive_sum {
+  using value_type = std::int64_t;
+  const std::int64_t* in;
+  std::int64_t* out;
+  KOKKOS_FUNCTION void operator()(std::int64_t i, std::int64_t& sum, bool last) const {
+    const std::int64_t own = in[i];
+    if (last) out[i] = sum;
+    sum += own;
+  }
+};
 // Copies (or zeros: `from` nullptr) in memory of the host, in the order of this instance and by its threads. Kokkos' own deep_copy
 // shares large copies among the threads of the default host instance, whatever instance it is given; Threads would refuse that on
 // a rank's thread.
@@ -310,6 +320,15 @@ struct kokkos_memory {
       detail::kokkos_call("a kernel", [&] {
         Kokkos::parallel_for(name, Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>(q.instance(), 0, n),
                              body);
+      });
+    }
+    /// out[i] = in[0] + ... + in[i - 1], on the instance.
+    friend void exclusive_sum(queue& q, std::int64_t n, const std::int64_t* in, std::int64_t* out) {
+      q.instance_->require_alive();
+      detail::kokkos_call("a scan", [&] {
+        Kokkos::parallel_scan("heddle::exclusive_sum",
+                              Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>(q.instance(), 0, n),
+                              detail::kokkos_exclusive_sum{in, out});
       });
     }
     /// Whether one thread runs all kernels: the one that launches them.

@@ -18,6 +18,12 @@
 
 namespace heddle::inline v0::activations::detail {
 
+// Whether a store is the copies on the host by which activations leave a device (`host_store`).
+template <class Store>
+inline constexpr bool keeps_host_copies = requires { requires Store::keeps_host_copies; };
+template <bool Ok, class Store>
+inline constexpr bool leaves_to_other_memory = Ok;
+
 template <class T>
 std::span<T> elements_of(std::span<std::byte> bytes) noexcept {
   return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -111,7 +117,7 @@ class lent_layers {
     const memory::lease there = copies_.take(bytes);
     queue_.copy(rows_[p.row], elements_of<T>(there.bytes()));
     wait();
-    p.id = cache_.save(there, there.bytes(), static_cast<int>(at));
+    p.id = cache_.save(there, there.bytes(), static_cast<int>(at), keeps_host_copies<Store>);
     rows_.give_back(std::exchange(p.row, none));
   }
   // Waits for the queue, if a layer has been copied back since it did and this one must be, too. Before `use`.
@@ -141,6 +147,10 @@ class lent_layers {
 
   cache_counters counters() const noexcept {
     cache_counters all = cache_.counters();
+    if constexpr (keeps_host_copies<Store>) {  // the cache keeps what has left, and it comes back from there
+      all.stored = all.forwarded = std::exchange(all.kept, 0);
+      all.bytes_stored = all.bytes_forwarded = std::exchange(all.bytes_kept, 0);
+    }
     all.kept += kept_;
     all.bytes_kept += bytes_kept_;
     return all;
@@ -180,6 +190,11 @@ class lent_layers {
 };
 template <class T, activation_store Store>
 class lent_layers<T, Store, host_memory> {
+  static_assert(leaves_to_other_memory<!keeps_host_copies<Store>, Store>,
+                "heddle: activations::host_store keeps on the host what leaves a device's memory; these activations "
+                "are on the host: take "
+                "activations::keep, or a store that is elsewhere, such as file_store");
+
  public:
   lent_layers(host_memory::queue&, const offload_settings& given, std::size_t places, std::int64_t min_bytes)
       : store_(given.store), cache_(store_, memory_, min_bytes, given.verify), leases_(places), ids_(places, -1) {}

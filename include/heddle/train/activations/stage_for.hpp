@@ -50,11 +50,22 @@ using stage_for = typename decltype(select_stage_along<Model, World, Backend, Ac
 // A policy that brings activations back is told before a microbatch's backward: by RELOAD in the table.
 template <class Activations>
 inline constexpr bool reloads = requires { requires Activations::reloads; };
+// Whether one that is told at run time does so with these options; `recompute` has it in `kept`.
+template <class Activations, class Options>
+constexpr bool reloads_with(const Options& options) {
+  if constexpr (requires { Activations::reloads_with(options.offload); })
+    return Activations::reloads_with(options.offload);
+  else if constexpr (requires { Activations::kept::reloads_with(options.offload); })
+    return Activations::kept::reloads_with(options.offload);
+  else
+    return reloads<Activations>;
+}
 template <class Activations, class When, class Mesh>  // the axis of the pipeline is pp
-constexpr auto lower_for_activations(const When& when, const Mesh& mesh) {
+constexpr auto lower_for_activations(const When& when, const Mesh& mesh, [[maybe_unused]] bool reloads_now) {
   if constexpr (!reloads<Activations>) {
     return schedule::plan_for(when, mesh);
   } else {
+    if (!reloads_now) return schedule::make_plan(schedule::make_table(when, mesh.template extent_or_one<pp>()));
     const schedule::action_table table = schedule::make_table(when, mesh.template extent_or_one<pp>());
     schedule::require_table(table, schedule::transfers::buffered);
     if (table.view().has(schedule::action_kind::offload)) return schedule::make_plan(table);

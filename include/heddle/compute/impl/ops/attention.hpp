@@ -68,6 +68,11 @@ HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const a
                               std::to_string(pages.few_slices));
 }
 
+HEDDLE_INLINE void check_cap(const char* name, double cap) {
+  if (!(cap > 0) || !std::isfinite(cap)) [[unlikely]]
+    wrong_attention(name, "the cap of scores should be a positive number, got " + number_text(cap));
+}
+
 HEDDLE_INLINE void check_lies_by_row(const char* name, const any_heads& k, const any_heads& v) {
   if (lies_by_head(k) || lies_by_head(v)) [[unlikely]]
     wrong_attention(name, "keys and values should lie row by row, got blocks by head");
