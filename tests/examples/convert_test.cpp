@@ -189,7 +189,7 @@ TEST_CASE("some blocks of a model are a folder of their own", "[examples][conver
 
 TEST_CASE("a model goes to a folder of PyTorch and comes back byte by byte", "[examples][convert][torch]") {
   const scratch folder;
-  for (const std::string name : {"gpt2", "llama3", "mixtral"}) {
+  for (const std::string name : {"gpt2", "gpt2_untied", "llama3", "mixtral"}) {
     CAPTURE(name);
     const std::string model = (models / name).string(), torch = (folder.path / (name + "-torch")).string();
     const std::string back = (folder.path / (name + "-back")).string();
