@@ -6,6 +6,7 @@
 #include <heddle/core/half_precision.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,13 @@
 
 namespace heddle::inline v0::compute {
 namespace detail {
+/// The bits of the greatest magnitude; those of infinity or more if one is not finite.
+inline std::int32_t greatest_magnitude_bits(const float* x, std::int64_t count) noexcept {
+  std::int32_t greatest = 0;
+  for (std::int64_t i = 0; i < count; ++i)
+    greatest = (std::max)(greatest, std::bit_cast<std::int32_t>(x[i]) & 0x7fffffff);
+  return greatest;
+}
 /// Rounds the groups of a row: x is about `*scale` times its code. `*sum` is of the codes.
 template <std::int64_t Group>
 struct spike_rounding {
@@ -22,14 +30,18 @@ struct spike_rounding {
     *sum = 0;
     *scale = threshold;
     if (std::isnan(threshold)) return void(std::memset(codes, 0, static_cast<std::size_t>(Group)));
-    float most = 0, unit = 1;  // one spike, or one of 2, 4, ... spikes where a number has more than 127
-    for (std::int64_t i = 0; i < Group; ++i) most = (std::max)(most, std::abs(x[i] / threshold));
+    const float most = std::bit_cast<float>(greatest_magnitude_bits(x, Group)) / threshold;
+    float unit = 1;  // one spike, or one for 2, 4, ... spikes where a number has more than 127
     while (!(most * unit < 127.5f)) unit /= 2;
     *scale = threshold / unit;
+    std::int32_t all = 0;
     for (std::int64_t i = 0; i < Group; ++i) {
-      codes[i] = static_cast<std::int8_t>(std::nearbyint(x[i] / threshold * unit));
-      *sum += codes[i];
+      // 1.5 * 2^23, whose last bit counts ones, makes the sum the nearest integer, ties to even: lanes have that, not `nearbyint`.
+      const std::int32_t code = std::bit_cast<std::int32_t>(x[i] / threshold * unit + 12582912.0f) - 0x4b400000;
+      codes[i] = static_cast<std::int8_t>(code);
+      all += code;
     }
+    *sum = all;
   }
 };
 }  // namespace detail
@@ -44,8 +56,9 @@ struct spike_rounding {
 template <std::int64_t Group = 128, int K = 3>
 struct spike_weights {
   static_assert(Group > 0 && Group % 4 == 0 && Group <= 1024,
-                "heddle: spike_weights<Group, K>: a group has a multiple of 4 weights, at most 1024");
-  static_assert(K >= 1 && K <= 32, "heddle: spike_weights<Group, K>: a number of mean magnitude has K spikes, 1 to 32");
+                "heddle: spike_weights<Group, K>: a group has a multiple of 4 weights, at most 1024; take 128");
+  static_assert(K >= 1 && K <= 32,
+                "heddle: spike_weights<Group, K>: a number of mean magnitude has K spikes, 1 to 32; take 3");
   using code = std::int8_t;
   using scale = bf16;
   static constexpr bool has_scales = true;
@@ -55,8 +68,7 @@ struct spike_weights {
 
   /// What rounds the groups of a row of activations.
   static detail::spike_rounding<Group> rounding_of(const float* row, std::int64_t size) {
-    for (std::int64_t i = 0; i < size; ++i)
-      if (!std::isfinite(row[i])) return {std::numeric_limits<float>::quiet_NaN()};
+    if (detail::greatest_magnitude_bits(row, size) >= 0x7f800000) return {std::numeric_limits<float>::quiet_NaN()};
     return {spike_threshold({row, static_cast<std::size_t>(size)}, K)};
   }
 };
