@@ -165,8 +165,8 @@ TEST_CASE("tools refuse ep for a family without experts, and one that does not d
   const expert_folder folder;
   const std::string out = (folder.path / "out").string();
   const auto model = [](const std::string& name) { return (expert_models / name).string(); };
-  for (const std::string tool :
-       {"evaluate --tokens 1,2 --model ", "generate --tokens 1,2 --model ", "convert --to " + out + " --from "}) {
+  for (const std::string& tool : {std::string("evaluate --tokens 1,2 --model "),
+                                  std::string("generate --tokens 1,2 --model "), "convert --to " + out + " --from "}) {
     CAPTURE(tool);
     CHECK_THAT(run_tool(tool + model("llama3") + " --mesh ep=2").text,
                Contains("ep=2 splits experts, and a llama has none: take tp or dp"));

@@ -5,9 +5,7 @@
 #include "transport.hpp"
 
 #include <heddle/core/error.hpp>
-#include <heddle/core/exact_sum.hpp>
 #include <heddle/core/half_precision.hpp>
-#include <heddle/core/random.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
@@ -16,16 +14,11 @@
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <limits>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -161,35 +154,4 @@ TEST_CASE("mesh_to_mesh refuses what would cut the tree", "[train][determinism]"
                 "expected a multiple of all ranks' microbatches, got 12"));
   CHECK(refused({.mesh = "tp=2", .microbatches = 2}, "expected 1, got 2"));
   CHECK(refused({.mesh = "pp=1", .schedule = "interleaved:2", .microbatches = 2}, "embedding and head in two stages"));
-}
-
-TEST_CASE("exact sums are the same in any order", "[core][determinism]") {
-  const hd::counter_random random(7, 1);
-  std::vector<double> x(3000);
-  for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = std::ldexp(random.uniform(i), static_cast<int>(random.integer(i + x.size()) % 1000) - 700);
-  x[0] = 0, x[1] = std::numeric_limits<double>::denorm_min();
-  hd::exact_sum forward, backward, parts;
-  for (const double v : x) forward.add(v);
-  for (std::size_t i = x.size(); i-- > 0;) backward.add(x[i]);
-  for (std::size_t first = 0; first < 3; ++first) {
-    hd::exact_sum some;
-    for (std::size_t i = first; i < x.size(); i += 3) some.add(x[i]);
-    some.carry();
-    for (std::size_t k = 0; k < hd::exact_sum::size; ++k) parts.words()[k] += some.words()[k];
-  }
-  const double sum = forward.value();
-  CHECK(std::bit_cast<std::uint64_t>(sum) == std::bit_cast<std::uint64_t>(backward.value()));
-  CHECK(std::bit_cast<std::uint64_t>(sum) == std::bit_cast<std::uint64_t>(parts.value()));
-  std::sort(x.begin(),
-            x.end());  // from the smallest up in long double: right to a few units in the last place of a double
-  const long double near = std::accumulate(x.begin(), x.end(), 0.0L);
-  CHECK(std::abs(static_cast<double>((static_cast<long double>(sum) - near) / near)) < 1e-15);
-
-  hd::exact_sum small, bad;
-  for (int i = 0; i < 10; ++i) small.add(0.1);
-  CHECK(small.value() == 1.0);  // ten times the double nearest to 0.1 is nearest to 1
-  const std::array<float, 2> row{3.0f, std::numeric_limits<float>::infinity()};
-  bad.add_squares(std::span<const float>(row));
-  CHECK(std::isnan(bad.value()));
 }

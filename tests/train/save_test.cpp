@@ -10,6 +10,7 @@
 #include <heddle/core/random.hpp>
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/store.hpp>
+#include <heddle/io/store_saves.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/train/background_saves.hpp>
 #include <heddle/train/save.hpp>
@@ -472,6 +473,45 @@ TEST_CASE("a save in the background that has no room is named on all ranks, and 
   train_f64(s);
   if (transport_test::process() != 0) return;  // which removes the folder
   CHECK(io::latest(saves.path).save->manifest.step == 5);
+}
+
+TEST_CASE("a store that is gone while a save is written in the background is named on all ranks, and older ones stay",
+          "[train][save][store][ranks]") {
+  const folder bucket("store-away");
+  io::folder_store store(bucket.path);
+  setup s;
+  s.mesh = fits("dp=3") ? "dp=3" : "";
+  s.zero = 0;
+  s.steps = 2;
+  s.store = &store;
+  s.save_to = "store";
+  train_f64(s);
+  s.resume_from = s.save_to;
+  s.steps = 5;
+  const outcome whole = train_f64([&] {
+    setup other = s;
+    other.save_to = "";
+    return other;
+  }());
+  s.save_every = 1;
+  for (const char* how : {"ends", "reports"}) {
+    INFO(how);
+    failing_objects gone(bucket.path, 0);
+    s.store = &gone;
+    s.in_background = how;
+    const outcome run = train_f64(s);
+    CHECK(run.weights == whole.weights);  // training goes on
+    for (const std::string& fault : run.faults) {
+      CHECK(fault == run.faults[0]);
+      CHECK((std::string(how) == "ends" ? fault.find("the store is gone") != std::string::npos : fault.empty()));
+    }
+    CHECK(run.saves_failed >= 2);
+    if (transport_test::process() == 0) CHECK(io::latest(store)->step == 2);
+  }
+  s.store = &store;
+  s.in_background = "ends";
+  train_f64(s);
+  if (transport_test::process() == 0) CHECK(io::latest(store)->step == 5);
 }
 
 TEST_CASE("a damaged newest save is passed over for the one before", "[train][save][ranks]") {

@@ -54,7 +54,7 @@ struct record_what_is_kept {
   using layers = recorded_layers;
 };
 
-using saved_once_mesh = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>;
+using saved_once_mesh = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::ep>, hd::axis<hd::tp>>;
 using saved_once_backend = hd::compute::host<HEDDLE_GEMM>;
 constexpr int samples_of_each = 2, microbatches_saved = 2;
 

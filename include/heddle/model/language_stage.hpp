@@ -88,16 +88,16 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
                 detail::tail_checked<Activations, layouts>() && detail::reach_checked<Model, layouts>());
   static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
                 "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
-  static constexpr bool only_queues = !layers_memory::moves &&
-                                      !model::layers::routes_on_host<block_layer, layouts, space> &&
-                                      !requires { typename out_layer::own_loss; };  // called on the host
+  static constexpr bool only_queues =
+      !layers_memory::moves && !model::layers::routes_on_host<block_layer, layouts, space> &&
+      !requires { typename out_layer::own_loss; };  // called on the host
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
   /// The axis along which ranks have other rows of the same documents; none where batches are of samples.
   using context_axes = typename layouts::context_axes;
   /// Whether rows travel to ranks with other samples, so that all ranks run forwards equally often.
-  static constexpr bool exchanges_rows =
-      model::layers::uses_routing<block_layer> && layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
+  static constexpr bool exchanges_rows = model::layers::uses_routing<block_layer> &&
+                                         layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
   static constexpr bool tied = out_layer::tied;
   language_stage(const config_type& config, World& world, Backend& backend, stage_layers part, int slots,
                  std::int64_t max_samples, int deferred = 1, const language_stage* lender = nullptr,

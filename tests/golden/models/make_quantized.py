@@ -181,6 +181,14 @@ def compare(name, folder, stored, numbers):
             z = unpack_from_int32(stored[at + ".weight_zero_point"], 4, scales.shape, packed_dim=0)
             assert torch.equal((q.float() - z.float().repeat_interleave(12, 1)) * scales.repeat_interleave(12, 1), numbers[at + ".weight"]), at
         said.append("unpack_from_int32: equal")
+    if name == "qwen3_mxfp4":
+        from compressed_tensors.compressors.mx_utils import decompress_mx_scale
+        from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+        for at in [k[:-len(".weight_packed")] for k in stored if k.endswith(".weight_packed")]:
+            w = numbers[at + ".weight"]
+            scales = decompress_mx_scale(stored[at + ".weight_scale"]).float().repeat_interleave(32, 1)
+            assert torch.equal(unpack_fp4_from_uint8(stored[at + ".weight_packed"], *w.shape, dtype=torch.float32) * scales, w), at
+        said.append("unpack_fp4_from_uint8: equal")
     if "int" in name or name.endswith("channel"):
         from transformers import CompressedTensorsConfig
         try:
