@@ -230,6 +230,8 @@ TEST_CASE("parts work at the same time where there are slots", "[train][flow]") 
              four = time_of_flow(40, 4, std::chrono::milliseconds(0));
   CHECK(one.second == 160);  // forward, forward, backward, backward for each round
   CHECK(four.second == 82);  // and with more than one slot both parts, but for the first round and the last
+}
+TEST_CASE("parts that wait do so at the same time where there are slots", "[train][flow][slow]") {
   const auto slow = time_of_flow(8, 1, std::chrono::milliseconds(15)),
              fast = time_of_flow(8, 4, std::chrono::milliseconds(15));
   CAPTURE(slow.first, fast.first);
