@@ -260,4 +260,39 @@ TEST_CASE("a chain refuses ranks that are not there, rounds and slots", "[train]
   CHECK(refused(2, 1, -1).find("or 0 for the formula, got -1") != std::string::npos);
 }
 
+TEST_CASE("a chain says what must be called before", "[train][flow]") {
+  using single = hd::mesh<hd::axis<tp, 1>>;
+  std::vector<std::string> said;
+  hd::launch<hd::threads>(hd::mesh<hd::axis<flow_ranks>>{1}, [&](auto& world) {
+    hd::compute::host<> backend;
+    auto model =
+        flow::chain<double>(world, backend, 1, 1,
+                            flow::on<flow::placement<single, 0>>(
+                                [](auto w, auto x) { return hd::mean(hd::apply<op::multiply>(fit, w, x)); },
+                                flow::weight<B>(flow_x), flow::input<B>(flow_x)));
+    const auto call = [&](const auto& what) {
+      try {
+        what();
+        said.push_back("");
+      } catch (const hd::config_error& e) {
+        said.push_back(e.what());
+      }
+    };
+    const auto step = [&] { static_cast<void>(model.step(flow_values)); };
+    const auto update = [&] { model.update([](auto, auto) {}); };
+    call(step);
+    call(update);
+    model.initialize([](int part, int operand, std::span<double> x) { flow_values(part, operand, 0, x); });
+    call(update);
+    call(step);
+    call(update);
+  });
+  REQUIRE(said.size() == 5);
+  CHECK(said[0].find("expected a call of initialize before") != std::string::npos);
+  CHECK(said[1].find("expected a call of initialize before") != std::string::npos);
+  CHECK(said[2].find("expected a call of step before") != std::string::npos);
+  CHECK(said[3].empty());
+  CHECK(said[4].empty());
+}
+
 }  // namespace flow_test
