@@ -55,7 +55,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "plan": ["circuit_matchings", "co_clustering", "elastic_degrees", "experts_svg", "fabric_step", "galvatron_costs", "improve_schedule", "level_bytes",
                   "nano_batches", "place_groups", "placement_svg", "shares_by_speed", "stage_limits", "strategy_space"],
          "core": ["discrete_laplace", "exact_sum", "key_lines", "line_reader", "privacy"],
-         "compute": ["decay_attention", "in_turns", "launched_pixelize", "pixelize", "pixelized", "spike_coding", "watched_choices"],
+         "compute": ["decay_attention", "in_turns", "launched_pixelize", "pixelize", "pixelized", "spike_coding", "spike_weights", "watched_choices"],
          "schedule": ["actor/actor_ranks", "lower/reorder", "text/derive"],
          "layout": ["choose"],
          "tensor": ["give_back"]}

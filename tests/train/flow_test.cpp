@@ -230,6 +230,8 @@ TEST_CASE("parts work at the same time where there are slots", "[train][flow]") 
              four = time_of_flow(40, 4, std::chrono::milliseconds(0));
   CHECK(one.second == 160);  // forward, forward, backward, backward for each round
   CHECK(four.second == 82);  // and with more than one slot both parts, but for the first round and the last
+}
+TEST_CASE("parts that wait do so at the same time where there are slots", "[train][flow][slow]") {
   const auto slow = time_of_flow(8, 1, std::chrono::milliseconds(15)),
              fast = time_of_flow(8, 4, std::chrono::milliseconds(15));
   CAPTURE(slow.first, fast.first);
@@ -256,6 +258,41 @@ TEST_CASE("a chain refuses ranks that are not there, rounds and slots", "[train]
   CHECK(refused(1, 1, 1).find("part 0 is on ranks up to 1, and the world has 1") != std::string::npos);
   CHECK(refused(2, 0, 1).find("rounds: expected at least 1, got 0") != std::string::npos);
   CHECK(refused(2, 1, -1).find("or 0 for the formula, got -1") != std::string::npos);
+}
+
+TEST_CASE("a chain says what must be called before", "[train][flow]") {
+  using single = hd::mesh<hd::axis<tp, 1>>;
+  std::vector<std::string> said;
+  hd::launch<hd::threads>(hd::mesh<hd::axis<flow_ranks>>{1}, [&](auto& world) {
+    hd::compute::host<> backend;
+    auto model =
+        flow::chain<double>(world, backend, 1, 1,
+                            flow::on<flow::placement<single, 0>>(
+                                [](auto w, auto x) { return hd::mean(hd::apply<op::multiply>(fit, w, x)); },
+                                flow::weight<B>(flow_x), flow::input<B>(flow_x)));
+    const auto call = [&](const auto& what) {
+      try {
+        what();
+        said.push_back("");
+      } catch (const hd::config_error& e) {
+        said.push_back(e.what());
+      }
+    };
+    const auto step = [&] { static_cast<void>(model.step(flow_values)); };
+    const auto update = [&] { model.update([](auto, auto) {}); };
+    call(step);
+    call(update);
+    model.initialize([](int part, int operand, std::span<double> x) { flow_values(part, operand, 0, x); });
+    call(update);
+    call(step);
+    call(update);
+  });
+  REQUIRE(said.size() == 5);
+  CHECK(said[0].find("expected a call of initialize before") != std::string::npos);
+  CHECK(said[1].find("expected a call of initialize before") != std::string::npos);
+  CHECK(said[2].find("expected a call of step before") != std::string::npos);
+  CHECK(said[3].empty());
+  CHECK(said[4].empty());
 }
 
 }  // namespace flow_test

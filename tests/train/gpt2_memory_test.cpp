@@ -76,12 +76,12 @@ std::vector<counted> run(const std::string& mesh_text, const std::string& schedu
     for (int k = 0; k < trainer.stages(); ++k) {
       const int s = trainer.held(k).index;
       c.saved += plan.storage.slots(s) * formula.activation_bytes(s);
-      c.waiting += tr::detail::most_deferred(plan.table.list(trainer.pp_group().rank()), s) * formula.deferred_bytes(s);
+      c.waiting += tr::detail::most_deferred(plan.table.list(trainer.pipeline_group().rank()), s) * formula.deferred_bytes(s);
       c.scratch += formula.resident_bytes(s);
       c.peak += formula.activation_bytes(s);
       if constexpr (requires { trainer.stage(k).saved_layers().report(); })
         c.stored += trainer.stage(k).saved_layers().report().tensors.bytes_stored;
-      for (const sc::action& a : plan.table.list(trainer.pp_group().rank()))
+      for (const sc::action& a : plan.table.list(trainer.pipeline_group().rank()))
         if (a.kind == sc::action_kind::forward && a.stage == s) c.stored_formula += formula.offload_bytes(s);
     }
     c.peak *= trainer.counters().peak_live;

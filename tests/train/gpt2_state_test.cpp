@@ -64,7 +64,7 @@ std::vector<counted> run(int ranks_along_pp, const std::string& schedule, int m)
     c.held = hd::train::bytes_held(trainer);
     const Formula formula;
     const auto plan = trainer.plan();
-    const int rank = trainer.pp_group().rank();
+    const int rank = trainer.pipeline_group().rank();
     c.formula = plan.storage.buffers(rank) * formula.boundary_bytes();
     for (int k = 0; k < trainer.stages(); ++k) {
       const int s = trainer.held(k).index;

@@ -206,7 +206,7 @@ TEST_CASE("the formula of memory shows what freezing saves", "[train][lora]") {
     trainer_of<std::remove_reference_t<decltype(world)>> trainer(world, o, when);
     if (world.template coordinate<tp>() + world.template coordinate<dp>() != 0) return;  // the first has the most
     const auto plan = trainer.plan();
-    const int rank = trainer.pp_group().rank(), s = trainer.held().index;
+    const int rank = trainer.pipeline_group().rank(), s = trainer.held().index;
     const std::int64_t expected =
         plan.storage.buffers(rank) * formula{}.boundary_bytes() +
         plan.storage.slots(s) * formula{}.activation_bytes(s) + formula{}.resident_bytes(s) +

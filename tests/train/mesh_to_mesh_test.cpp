@@ -41,8 +41,9 @@ struct determined_outcome {
   bool memory_as_forecast = true;
 };
 
-template <class T, class... Policies>
+template <class Model, class... Policies>
 determined_outcome train_determined(const determined_run& s) {
+  using T = typename Model::scalar;
   using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
   using strategy = hd::strategy<mesh_type, hd::schedule::named, Policies...>;
   hd::train::options<hd::model::gpt2_config> o;
@@ -60,8 +61,7 @@ determined_outcome train_determined(const determined_run& s) {
   determined_outcome result;
   std::mutex guard;
   transport_test::launch(hd::parse_mesh<mesh_type>(s.mesh), [&](auto& world) {
-    using model_type = hd::model::gpt2<T>;
-    hd::train::trainer<model_type, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
+    hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
     const auto predicted = hd::train::predicted_memory(trainer);
     for (int k = 0; k < s.steps; ++k) trainer.step(data);
     const std::lock_guard lock(guard);
@@ -94,22 +94,22 @@ struct determined_mesh {
   const char* schedule;
   int stages, samples;
 };
-template <class T, int Zero, class... Policies>
+template <class Model, int Zero, class... Policies>
 void train_on_meshes(determined_sums& seen, int steps, const std::vector<determined_mesh>& meshes) {
   for (const auto& [schedule, p, d] : meshes) {
     const std::string mesh = "dp=" + std::to_string(d) + ",pp=" + std::to_string(p);
     INFO(mesh << " " << schedule << " zero " << Zero);
-    const determined_outcome o = train_determined<T, hd::zero<Zero>, Policies...>(
+    const determined_outcome o = train_determined<Model, hd::zero<Zero>, Policies...>(
         {.mesh = mesh, .schedule = schedule, .microbatches = 8 / d, .steps = steps});
     CHECK(o.memory_as_forecast);
     seen.emplace(o.checksum, mesh + " " + schedule);
   }
 }
-template <class T>
+template <class Model>
 void compare_meshes(int steps, const std::vector<determined_mesh>& meshes) {
   determined_sums seen;
-  train_on_meshes<T, 0, hd::determinism::mesh_to_mesh>(seen, steps, meshes);
-  train_on_meshes<T, 1, hd::determinism::mesh_to_mesh>(seen, steps, meshes);
+  train_on_meshes<Model, 0, hd::determinism::mesh_to_mesh>(seen, steps, meshes);
+  train_on_meshes<Model, 1, hd::determinism::mesh_to_mesh>(seen, steps, meshes);
   CAPTURE(seen.size());
   CHECK(seen.size() == 1);
 }
@@ -118,21 +118,28 @@ void compare_meshes(int steps, const std::vector<determined_mesh>& meshes) {
 
 TEST_CASE("weights trained mesh to mesh have one checksum on some meshes, schedules and zero stages",
           "[train][determinism]") {
-  compare_meshes<float>(4, {{"1f1b", 1, 1}, {"zb-h1", 2, 2}, {"1f1b", 1, 4}});
-  compare_meshes<hd::bf16>(4, {{"1f1b", 1, 2}, {"zb-h1", 2, 4}});
+  compare_meshes<hd::model::gpt2<float>>(4, {{"1f1b", 1, 1}, {"zb-h1", 2, 2}, {"1f1b", 1, 4}});
+  compare_meshes<hd::model::gpt2<hd::bf16>>(4, {{"1f1b", 1, 2}, {"zb-h1", 2, 4}});
 }
 TEST_CASE("and on all of them, after 20 steps", "[.determinism-all]") {
   std::vector<determined_mesh> all;
   for (const char* schedule : {"1f1b", "zb-h1"})
     for (const int p : {1, 2})
       for (const int d : {1, 2, 4}) all.push_back({schedule, p, d});
-  compare_meshes<float>(20, all);
-  compare_meshes<hd::bf16>(20, all);
+  compare_meshes<hd::model::gpt2<float>>(20, all);
+  compare_meshes<hd::model::gpt2<hd::bf16>>(20, all);
+}
+
+TEST_CASE("a model with a head of its own, too", "[train][determinism]") {
+  determined_sums seen;
+  train_on_meshes<hd::model::untied_gpt2<float>, 1, hd::determinism::mesh_to_mesh>(seen, 4,
+                                                                                   {{"1f1b", 1, 2}, {"zb-h1", 2, 2}});
+  CHECK(seen.size() == 1);
 }
 
 TEST_CASE("without it they differ", "[train][determinism]") {
   determined_sums seen;
-  train_on_meshes<float, 0>(seen, 4, {{"1f1b", 1, 1}, {"1f1b", 1, 4}});
+  train_on_meshes<hd::model::gpt2<float>, 0>(seen, 4, {{"1f1b", 1, 1}, {"1f1b", 1, 4}});
   CHECK(seen.size() == 2);
 }
 
@@ -140,7 +147,7 @@ TEST_CASE("mesh_to_mesh refuses what would cut the tree", "[train][determinism]"
   const auto refused = [](determined_run s, const std::string& what) {
     s.steps = 1;
     try {
-      train_determined<float, hd::zero<0>, hd::determinism::mesh_to_mesh>(s);
+      train_determined<hd::model::gpt2<float>, hd::zero<0>, hd::determinism::mesh_to_mesh>(s);
     } catch (const hd::config_error& e) {
       INFO(e.what());
       return std::string(e.what()).find(what) != std::string::npos;
@@ -154,4 +161,16 @@ TEST_CASE("mesh_to_mesh refuses what would cut the tree", "[train][determinism]"
                 "expected a multiple of all ranks' microbatches, got 12"));
   CHECK(refused({.mesh = "tp=2", .microbatches = 2}, "expected 1, got 2"));
   CHECK(refused({.mesh = "pp=1", .schedule = "interleaved:2", .microbatches = 2}, "embedding and head in two stages"));
+}
+
+TEST_CASE("mesh_to_mesh refuses a stage that a microbatch skips", "[train][determinism]") {
+  using enum hd::schedule::action_kind;
+  hd::schedule::action_table t;
+  t.microbatches = 4;
+  t.rank_of_stage = {0, 1};
+  t.actions = {{backward, 0, 0}, {backward, 0, 1}, {backward, 0, 2}, {backward, 0, 3},
+               {backward, 1, 0}, {backward, 1, 1}, {backward, 1, 2}};
+  t.offsets = {0, 4, 7};
+  CHECK_THROWS_WITH(hd::train::detail::require_weights_in_order(t.view()),
+                    Catch::Matchers::Contains("of stage 1: expected 4, got 3"));
 }

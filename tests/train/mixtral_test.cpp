@@ -402,7 +402,7 @@ void check_memory(const std::string& mesh_text) {
     using strategy = hd::strategy<world_mesh, sc::tabled, hd::zero<zero_stage>, hd::activations::recompute<>>;
     hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
     const auto plan = trainer.plan();
-    const int rank = trainer.pp_group().rank(), s = trainer.held().index;
+    const int rank = trainer.pipeline_group().rank(), s = trainer.held().index;
     const std::int64_t before = hd::train::bytes_held(trainer);
     trainer.step(tokens{});
     const std::int64_t after = hd::train::bytes_held(trainer);

@@ -140,9 +140,9 @@ outcome train(const std::string& mesh_text, std::int64_t steps, const std::strin
       if (tells) all.first_step = result.step;
     }
     while (trainer.steps_done() < (until > 0 ? until : steps)) {
-      const auto before = trainer.dp_group().counters();
+      const auto before = trainer.ranks().template along_if<hd::dp>().counters();
       const tr::step_report r = trainer.step(Tokens{});
-      const auto after = trainer.dp_group().counters();
+      const auto after = trainer.ranks().template along_if<hd::dp>().counters();
       if (!tells) continue;
       all.losses.push_back(r.loss);
       all.norms.push_back(r.gradient_norm);

@@ -169,9 +169,9 @@ outcome train(const setup& s) {
       }
     };
     while (trainer.steps_done() < s.steps) {
-      const auto pipe_before = trainer.pp_group().counters();
+      const auto pipe_before = trainer.pipeline_group().counters();
       const auto tied_before = world.template along_if<pp>().counters();
-      const auto dp_before = trainer.dp_group().counters();
+      const auto dp_before = trainer.ranks().template along_if<hd::dp>().counters();
       typename decltype(trainer)::step_result step;
       const auto tell = [&](double loss, double norm) {
         const std::lock_guard lock(guard);
@@ -195,7 +195,7 @@ outcome train(const setup& s) {
         step = trainer.compute_gradients(data);
         tell(step.loss, step.gradient_norm);
       }
-      const auto pipe_after = trainer.pp_group().counters();
+      const auto pipe_after = trainer.pipeline_group().counters();
       const bool last = trainer.steps_done() + (sizeof...(Policies) > 0 ? 0 : 1) == s.steps;
       if (last) {
         const std::lock_guard lock(guard);
@@ -205,7 +205,7 @@ outcome train(const setup& s) {
                    step.gradient_scale, result.gradients, trainer.optimizer_state(k).gradients_begin());
       }
       if constexpr (sizeof...(Policies) == 0) trainer.apply_gradients(step);
-      const auto dp_after = trainer.dp_group().counters();
+      const auto dp_after = trainer.ranks().template along_if<hd::dp>().counters();
       if (trainer.steps_done() == 1 && world.rank() == s.spoilt_rank)
         for (int k = 0; k < trainer.stages(); ++k)
           for (const auto& p : trainer.stage(k).parameters())
@@ -231,9 +231,9 @@ outcome train(const setup& s) {
       if (world.rank() == 0 && validates) result.validation.push_back(validation);
       if (!last) continue;
       rank_facts& facts = result.ranks[static_cast<std::size_t>(world.rank())];
-      facts.pp = trainer.pp_group().rank();
+      facts.pp = trainer.pipeline_group().rank();
       facts.launched = s.order.empty() ? world.rank() : s.order[static_cast<std::size_t>(world.rank())];
-      facts.tp = trainer.tp_group().rank();
+      facts.tp = trainer.ranks().template along_if<hd::tp>().rank();
       facts.sends = trainer.counters().sends;
       facts.bytes_sent = trainer.counters().bytes_sent;
       facts.comm_messages = pipe_after.messages_sent() - pipe_before.messages_sent();

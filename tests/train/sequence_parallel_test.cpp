@@ -121,7 +121,7 @@ TEST_CASE("the memory of stages whose rows are split is what the formula says", 
     trainer_of<std::remove_reference_t<decltype(world)>, llama> trainer(world, o, when);
     if (world.template coordinate<tp>() != 0) return;  // the first rank along tp has the most
     const auto plan = trainer.plan();
-    const int rank = trainer.pp_group().rank(), s = trainer.held().index;
+    const int rank = trainer.pipeline_group().rank(), s = trainer.held().index;
     const std::int64_t expected =
         plan.storage.buffers(rank) * formula{}.boundary_bytes() +
         plan.storage.slots(s) * formula{}.activation_bytes(s) + formula{}.resident_bytes(s) +

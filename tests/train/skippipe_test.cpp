@@ -259,7 +259,7 @@ double seconds_slept(const sc::routed& when, const sc::visit_costs& costs, int s
 
 }  // namespace
 
-TEST_CASE("when a node leaves, steps take what the simulation of the new plan says", "[train][skippipe]") {
+TEST_CASE("when a node leaves, steps take what the simulation of the new plan says", "[train][skippipe][slow]") {
   double before = 0;
   for (const std::vector<int>& sizes : {std::vector{2, 2, 2}, std::vector{2, 2, 1}}) {
     std::vector<int> stage_of_node;

@@ -159,7 +159,7 @@ outcome train(const setup& s) {
         const std::lock_guard lock(guard);
         result.said.push_back(said);
       }
-      before = trainer.dp_group().counters();
+      before = trainer.ranks().template along_if<hd::dp>().counters();
       if constexpr (strategy::norm_check::steps_first) {  // the next step's forwards begin before the norm is known
         if (const auto report = trainer.step_ahead(data)) tell(*report);
         if (trainer.steps_done() == s.steps)
@@ -167,7 +167,7 @@ outcome train(const setup& s) {
       } else {
         tell(trainer.step(data));
       }
-      after = trainer.dp_group().counters();
+      after = trainer.ranks().template along_if<hd::dp>().counters();
     }
     const double validation = trainer.validate(data);
     if (!s.save_to.empty()) hd::train::save(trainer, s.save_to, {.corpus = 77});
@@ -182,7 +182,7 @@ outcome train(const setup& s) {
     mine.gathers = after[hd::comm_operation::all_gather_v].calls - before[hd::comm_operation::all_gather_v].calls;
     mine.scatters =
         after[hd::comm_operation::reduce_scatter_v].calls - before[hd::comm_operation::reduce_scatter_v].calls;
-    for (const sc::action& a : trainer.plan().table.list(trainer.pp_group().rank()))
+    for (const sc::action& a : trainer.plan().table.list(trainer.pipeline_group().rank()))
       mine.unshards += a.kind == sc::action_kind::unshard ? 1 : 0;
     mine.stages = trainer.stages();
     mine.taken_back = trainer.steps_taken_back();

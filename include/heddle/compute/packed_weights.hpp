@@ -30,11 +30,12 @@ inline constexpr bool reads_right_operand<ops::grouped_matmul<TB, Sums>> = true;
 }  // namespace detail
 
 /// `Backend`, a `compute::host`, for inference: products x w of floats whose right operand lies in memory that `pack` names read w from a copy in
-/// `Format` (`f32_weights`, `bf16_weights`, `q8_weights<Block>`, `w8a8_weights<Block>`), which is made when a product first reads w. Everything
+/// `Format` (`f32_weights`, `bf16_weights`, `q8_weights<Block>`, `w8a8_weights<Block>`, `spike_weights<Group, K>`), which is made when a product first reads w. Everything
 /// else, embeddings and norms among it, is computed by `Backend` from the floats, which therefore stay.
 /// A row of a result does not depend on the other rows or on the number of threads. With `f32_weights` and `bf16_weights` it has the bits of
 /// `compute::portable` on the rounded weights. In 8 bits an element of x w is off by at most the sum of |x| times half the scale of each block,
 /// besides the rounding of sums. With `w8a8_weights` x is rounded, too, to half a scale of each of its blocks.
+/// `spike_weights` (`spike_weights.hpp`) rounds it to half a threshold of its row.
 template <class Backend, weight_format Format>
   requires std::same_as<space_of<Backend>, host_memory>
 class packed_weights : public Backend {
@@ -90,8 +91,8 @@ class packed_weights : public Backend {
     if (experts == 0 || !is_weight({w.data(), dynamic_shape<2>(w.extent(1), w.extent(2))}))
       return compute::run<decltype(op)>(own(), x, offsets, w, y, beta);
     if constexpr (detail::checks_arguments) {
-      const detail::argument_extents sizes[] = {detail::extents_of(x), {{std::ssize(offsets)}}, detail::extents_of(w),
-                                                detail::extents_of(y)};
+      const detail::argument_extents sizes[] = {
+          detail::extents_of(x), {{std::ssize(offsets)}}, detail::extents_of(w), detail::extents_of(y)};
       op.expect_sizes(op.name, op.turned, sizes);
       op.check_values({{x.extent(0), y.extent(1), x.extent(1), experts, std::ssize(offsets)}}, nullptr, offsets.data(),
                       nullptr, nullptr, 0);

@@ -230,8 +230,9 @@ class messages_between {
 ///     model.update([&](auto w, auto g) { ... });
 ///
 /// All ranks of the world make it and call it together; ranks in no placement do nothing.
-/// Errors: `config_error` for a placement beyond the world, rounds or slots below 1; `layout_error` for a value of another shape than the
-/// next part says; at compile time for placements that overlap and a last part that is no number.
+/// Errors: `config_error` for a placement beyond the world, rounds below 1, negative slots, `step` before `initialize`, and `update` before
+/// `step`; `layout_error` for a value of another shape than the next part says; at compile time for placements that overlap and a last
+/// part that is no number.
 template <class T, class World, class Backend, class... Parts>
 class chain_of {
   static constexpr std::size_t count = sizeof...(Parts);
@@ -316,7 +317,8 @@ class chain_of {
     each_own([&]<std::size_t I>(index<I>) {
       each_operand<I>([&]<std::size_t K>(index<K>) {
         if constexpr (typed<I>::template operand<K>::trained)
-          f(static_cast<int>(I), static_cast<int>(K), *std::get<K>(own<I>().weights), *std::get<K>(own<I>().settled));
+          f(static_cast<int>(I), static_cast<int>(K), there(std::get<K>(own<I>().weights), "initialize"),
+            there(std::get<K>(own<I>().settled), "step"));
       });
     });
   }
@@ -361,6 +363,11 @@ class chain_of {
     int round;
     bool backward;
   };
+  template <class X>
+  static X& there(std::optional<X>& x, const char* made_by) {
+    if (!x) throw config_error(std::string("heddle: flow::chain: expected a call of ") + made_by + " before this one");
+    return *x;
+  }
 
   // What a rank of the part has.
   template <std::size_t I, class = std::make_index_sequence<typed<I>::operands>>
@@ -476,7 +483,7 @@ class chain_of {
   typename state_at<I>::template argument<K> argument_of(int round, Feed& feed) {
     using what = typename typed<I>::template operand<K>;
     if constexpr (what::trained) {
-      return std::as_const(*std::get<K>(own<I>().weights));
+      return std::as_const(there(std::get<K>(own<I>().weights), "initialize"));
     } else if constexpr (what::boxed) {
       const typename typed<I - 1>::value* none = nullptr;
       return std::move(*box(forward_plan<I>(), value_shape<I - 1>(), none, forward_tag(I)));

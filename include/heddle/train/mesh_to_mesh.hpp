@@ -161,7 +161,7 @@ inline void require_trees(int microbatches, int ranks, std::int64_t batch, int o
         "heddle: determinism::mesh_to_mesh: a rank has embedding and head in two stages, or replicas; take a schedule "
         "with one chain whose first and last stage are on different ranks");
 }
-// Errors: `config_error` naming the stage whose weight gradients come in another order than that of microbatches.
+// Errors: `config_error` naming the stage whose weight gradients come in another order than that of microbatches, or that some skip.
 inline void require_weights_in_order(schedule::table_view table) {
   for (int s = 0; s < table.stages(); ++s) {
     int next = 0;
@@ -174,6 +174,10 @@ inline void require_weights_in_order(schedule::table_view table) {
                next, ", got those of ", static_cast<int>(a.microbatch), "; take a schedule that has them in order"}));
         ++next;
       }
+    if (next != table.microbatches())  // what is in digits would be left out
+      throw config_error(heddle::v0::detail::text_of(
+          {"heddle: determinism::mesh_to_mesh: microbatches with weight gradients of stage ", s, ": expected ",
+           table.microbatches(), ", got ", next, "; take a schedule in which all microbatches go through all stages"}));
   }
 }
 
@@ -215,8 +219,11 @@ struct determined<determinism::mesh_to_mesh> {
   /// Behind the making of a trainer's stages.
   template <class Run>
   static void start(Run& run) {
-    bool shared = run.held.shares() && !run.held.ties_two_ranks();
-    run.held.for_each([&](auto& h) { shared = shared || (h.borrows() && !h.stage.layers().tied_apart); });
+    bool shared = false;
+    run.held.for_each([&](auto& h) {
+      const bool tied = h.tied_elements() > 0 && run.held.ties_two_ranks();  // one share here, the other on another rank
+      shared = shared || (!tied && !run.held.complete_alone(h.index)) || (h.borrows() && !h.stage.layers().tied_apart);
+    });
     const int others = run.world.size() / (run.sample_ranks.size() * run.pipeline.size());
     require_trees(run.table().microbatches(), run.sample_ranks.size(), run.options.batch, others, shared);
     require_weights_in_order(run.table());

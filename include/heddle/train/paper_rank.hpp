@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>
+#include <heddle/core/determinism.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/mesh/mesh.hpp>
@@ -86,6 +87,8 @@ template <bool Ok, class Model>
 inline constexpr bool paper_batches_are_of_tokens = Ok;
 template <bool Ok, class Strategy>
 inline constexpr bool paper_keeps_activations = Ok;
+template <bool Ok, class Strategy>
+inline constexpr bool paper_sums_by_calls = Ok;
 
 // The types of a strategy on paper.
 template <class Model, class Strategy>
@@ -108,6 +111,10 @@ struct on_paper {
       axes::ok && paper_keeps_activations<!reloads<typename Strategy::activations>, Strategy>,
       "heddle: a policy that moves activations elsewhere (activations::offload) has nowhere to move them to on "
       "paper: take activations::keep or recompute");
+  static_assert(
+      paper_sums_by_calls<Strategy::determinism::asked != determinism::level::mesh_to_mesh, Strategy>,
+      "heddle: on paper gradients are summed by calls of communicators, and those of determinism::mesh_to_mesh by "
+      "messages; leave it out there");
   using batch = typename Model::batch;
   static constexpr bool of_documents = takes_documents<batch>;
   static constexpr bool of_tokens = of_documents || std::is_same_v<batch, model::batch<scalar>>;

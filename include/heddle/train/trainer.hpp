@@ -324,10 +324,6 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
   /// The ranks that add up this rank's gradients, or `bucket_groups`; the pipeline, with messages of its own.
   auto& gradient_group() noexcept { return state_.gradient_ranks; }
   communicator_along<pipeline>& pipeline_group() noexcept { return state_.pipeline; }
-  communicator_along<pipeline>& pp_group() noexcept { return state_.pipeline; }
-  /// The groups along the axes of these names, of one rank where the mesh has none.
-  communicator_along<dp>& dp_group() noexcept { return state_.world.template along_if<dp>(); }
-  communicator_along<tp>& tp_group() noexcept { return state_.world.template along_if<tp>(); }
 
  private:
   static constexpr int forward_only_tag = 2;

@@ -153,7 +153,8 @@ outcome train(const setup& s) {
       }();
       if constexpr (on_checked) {
         // The stand-in's devices are those of a thread: communicators connect on the rank's own, before the queue's uses them.
-        for (auto* group : {&trainer.dp_group(), &trainer.tp_group()}) group->native();
+        for (auto* group : {&trainer.ranks().template along_if<hd::dp>(), &trainer.ranks().template along_if<hd::tp>()})
+          group->native();
       } else if constexpr (!on_device && !in_float8) {
         if (s.poisoned && world.rank() == world.size() - 1)
           trainer.stage().weights()[0] = std::numeric_limits<double>::quiet_NaN();

@@ -318,20 +318,25 @@ void multiply_integer_strips(integer_kernel kernel, std::int64_t m, const rounde
   }
 }
 
-/// c = x w + beta c for row-major x [m, depth] and c [m, columns], m > 0; strips are shared among the threads.
+/// c = x w + beta c for m > 0 rows of x [m, depth] and row-major c [m, columns]; strips are shared among the threads.
 template <std::int64_t Block>
-void multiply_integers(team& workers, std::int64_t m, const float* x, const integer_operand& w, float beta, float* c,
-                       integer_kernel kernel = fastest_integer_kernel()) {
-  const rounded_rows<Block> rounded(workers, m, w.depth, x);
+void multiply_integers(team& workers, std::int64_t m, const rounded_rows<Block>& x, const integer_operand& w,
+                       float beta, float* c, integer_kernel kernel = fastest_integer_kernel()) {
   const std::int64_t strips = (w.columns + integer_columns - 1) / integer_columns;
   // About 8 microseconds of work for each thread, by arithmetic or by reading.
   const std::int64_t grain = 600000 / (w.depth * (m + 7) * integer_columns / 4 + 1) + 1;
   workers.split(
       strips, grain, 1,
       [&](std::int64_t first, std::int64_t end) {
-        multiply_integer_strips<Block>(kernel, m, rounded, w, first, end, beta, c);
+        multiply_integer_strips<Block>(kernel, m, x, w, first, end, beta, c);
       },
       4);  // for threads that others hold up
+}
+/// The same for row-major x in float.
+template <std::int64_t Block>
+void multiply_integers(team& workers, std::int64_t m, const float* x, const integer_operand& w, float beta, float* c,
+                       integer_kernel kernel = fastest_integer_kernel()) {
+  multiply_integers<Block>(workers, m, rounded_rows<Block>(workers, m, w.depth, x), w, beta, c, kernel);
 }
 #undef HEDDLE_INTEGER_TILES
 

@@ -80,7 +80,12 @@ class packed_matrix {
     if (x.extent(0) == 0 || columns_ == 0) return;
     if constexpr (in_integers) {
       const detail::integer_operand w{codes_.data(), scales_.data(), depth_, columns_};
-      detail::multiply_integers<Format::block>(workers, x.extent(0), x.data(), w, beta, c.data());
+      if constexpr (requires { Format::rounding_of(x.data(), depth_); }) {
+        const detail::rounded_rows<Format::block> rounded(workers, x.extent(0), depth_, x.data(), &Format::rounding_of);
+        detail::multiply_integers<Format::block>(workers, x.extent(0), rounded, w, beta, c.data());
+      } else {
+        detail::multiply_integers<Format::block>(workers, x.extent(0), x.data(), w, beta, c.data());
+      }
     } else {
       const detail::packed_operand<code_type> w{codes_.data(), scales_.data(), depth_, columns_, Format::block};
       detail::multiply_packed<Format::has_scales>(workers, x.extent(0), x.data(), w, beta, c.data());

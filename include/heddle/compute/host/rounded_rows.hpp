@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -105,8 +106,17 @@ class rounded_rows {
  public:
   static constexpr std::int64_t most_high = 16;
 
+  /// Each block by its greatest magnitude.
   rounded_rows(team& workers, std::int64_t m, std::int64_t depth, const float* x,
                int vector_bytes = gemm_vector_bytes())
+      : rounded_rows(workers, m, depth, x, [vector_bytes](const float*, std::int64_t) {
+          return [vector_bytes](const float* from, std::int8_t* codes, float* scale, std::int32_t* sum) {
+            round_block<Block>(vector_bytes, from, codes, scale, sum);
+          };
+        }) {}
+  /// `rounding_of(row, depth)` gives what rounds each block of the row as `round_block` does; rows behind the last one are of depth 0.
+  template <std::invocable<const float*, std::int64_t> Rounding>
+  rounded_rows(team& workers, std::int64_t m, std::int64_t depth, const float* x, Rounding rounding_of)
       : high_(m > most_high / 2 ? most_high : static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(m)))),
         blocks_((depth + Block - 1) / Block),
         rows_((m + high_ - 1) / high_ * high_),
@@ -114,7 +124,11 @@ class rounded_rows {
         scales_(rows_ * blocks_),
         sums_(rows_ * blocks_) {
     workers.split(rows_, (std::int64_t{1} << 15) / (depth + 1) + 1, 1, [&](std::int64_t first, std::int64_t end) {
-      for (std::int64_t r = first; r < end; ++r) round_row(r, r < m ? x + r * depth : nullptr, depth, vector_bytes);
+      for (std::int64_t r = first; r < end; ++r)
+        if (r < m)
+          round_row(r, x + r * depth, depth, rounding_of(x + r * depth, depth));
+        else
+          round_row(r, nullptr, depth, rounding_of(nullptr, 0));
     });
   }
 
@@ -126,16 +140,17 @@ class rounded_rows {
 
  private:
   std::int64_t place(std::int64_t row) const noexcept { return row / high_ * blocks_ * high_ + row % high_; }
-  void round_row(std::int64_t r, const float* x, std::int64_t depth, int vector_bytes) {
+  template <class Round>
+  void round_row(std::int64_t r, const float* x, std::int64_t depth, const Round& round) {
     for (std::int64_t b = 0; b < blocks_; ++b) {
       const std::int64_t at = place(r) + b * high_, count = (std::min)(Block, depth - b * Block);
       std::int8_t* const codes = codes_.data + at * Block;
       if (x != nullptr && count == Block) {
-        round_block<Block>(vector_bytes, x + b * Block, codes, scales_.data + at, sums_.data + at);
+        round(x + b * Block, codes, scales_.data + at, sums_.data + at);
       } else {
         float rest[Block] = {};
         if (x != nullptr) std::copy_n(x + b * Block, count, rest);
-        round_block<Block>(vector_bytes, rest, codes, scales_.data + at, sums_.data + at);
+        round(rest, codes, scales_.data + at, sums_.data + at);
       }
     }
   }
