@@ -333,7 +333,9 @@ bool convert_gpt2_save(const settings& s, io::output_folder* out) {
   about.tied = !io::checkpoint_reader(*save).contains("weight/lm_head.weight");  // finetune trains others, too
   const bool wide = found->dtype == "f64";
   if (wide && !about.tied)
-    throw hd::config_error("heddle: '" + save->string() + "' is a save of a GPT-2 of f64 with a head of its own: give --config");
+    throw hd::config_error("heddle: '" + save->string() +
+                           "' is a save of a GPT-2 of f64 with a head of its own, which is not converted: its weights in "
+                           "f32 are");
   const beside_weights beside{hd::train::gpt2_config_json(found->config, wide ? "F64" : "F32", about.tied),
                               wide ? "F64" : "F32",
                               [&](const std::filesystem::path& to) {
