@@ -330,9 +330,14 @@ bool convert_gpt2_save(const settings& s, io::output_folder* out) {
                            ": without a config.json only saves of a GPT-2 are converted");
   md::hugging_face_model about;
   about.config = found->config;
-  about.tied = true;
+  about.tied = !io::checkpoint_reader(*save).contains("weight/lm_head.weight");  // finetune trains others, too
   const bool wide = found->dtype == "f64";
-  const beside_weights beside{hd::train::gpt2_config_json(found->config, wide ? "F64" : "F32"), wide ? "F64" : "F32",
+  if (wide && !about.tied)
+    throw hd::config_error("heddle: '" + save->string() +
+                           "' is a save of a GPT-2 of f64 with a head of its own, which is not converted: its weights in "
+                           "f32 are");
+  const beside_weights beside{hd::train::gpt2_config_json(found->config, wide ? "F64" : "F32", about.tied),
+                              wide ? "F64" : "F32",
                               [&](const std::filesystem::path& to) {
                                 if (found->config.vocabulary != 256) return;  // other tokens than bytes
                                 hd::train::write_model_file(to / "tokenizer.json", hd::train::byte_tokenizer_json());

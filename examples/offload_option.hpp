@@ -43,19 +43,20 @@ inline void require_written(const std::vector<std::string>& folders) {
   if (!folders.empty()) hd::activations::store_files{{.directories = folders}};
 }
 
-/// Says what has left, over all ranks: every rank calls it.
+/// Says what has left, over all ranks, if they have saved anything: every rank calls it.
 template <class Trainer>
 void say(Trainer& trainer, const std::vector<std::string>& folders) {
   if (folders.empty()) return;
-  std::array<std::int64_t, 3> sums{};  // bytes written and read, blocks that leave
+  std::array<std::int64_t, 4> sums{};  // bytes written and read, blocks that leave, what blocks have saved
   for (int k = 0; k < trainer.stages(); ++k) {
     const hd::activations::offload_report r = trainer.stage(k).saved_layers().report();
     sums[0] += r.store.bytes_written;
     sums[1] += r.store.bytes_read;
     sums[2] += r.offloaded_layers;
+    sums[3] += r.tensors.stored + r.tensors.kept;
   }
   trainer.ranks().control().all_reduce(std::span(sums), hd::plus{});
-  if (trainer.ranks().rank() != 0) return;
+  if (trainer.ranks().rank() != 0 || sums[3] == 0) return;  // none: other trainers made the steps, as in windows
   std::string to;
   for (const std::string& folder : folders) to += (to.empty() ? "" : ", ") + folder;
   std::printf(

@@ -115,7 +115,8 @@ int main(int argc, char** argv) try {
     for (int r = 0; r < tp + prompts; ++r)
       names.push_back((r < tp ? "answers " : "prompts ") + std::to_string(r < tp ? r : r - tp));
     const auto chart = hd::sim::served_chart(spans, names, "two pools", 1000);  // milliseconds
-    if (!(std::ofstream(argv[3]) << hd::gantt_svg(chart))) throw hd::io_error(std::string("cannot write ") + argv[3]);
+    if (!(std::ofstream(argv[3]) << hd::gantt_svg(chart) << std::flush))
+      throw hd::io_error(std::string("cannot write ") + argv[3]);
   }
   std::printf("prompts on tp=%d, answers on tp=%d\n%lld requests, %lld rows handed over, %lld KiB sent\n", prompts, tp,
               requests, rows, bytes / 1024);

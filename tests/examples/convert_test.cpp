@@ -189,7 +189,7 @@ TEST_CASE("some blocks of a model are a folder of their own", "[examples][conver
 
 TEST_CASE("a model goes to a folder of PyTorch and comes back byte by byte", "[examples][convert][torch]") {
   const scratch folder;
-  for (const std::string name : {"gpt2", "llama3", "mixtral"}) {
+  for (const std::string name : {"gpt2", "gpt2_untied", "llama3", "mixtral"}) {
     CAPTURE(name);
     const std::string model = (models / name).string(), torch = (folder.path / (name + "-torch")).string();
     const std::string back = (folder.path / (name + "-back")).string();
@@ -217,6 +217,19 @@ TEST_CASE("a model goes to a folder of PyTorch and comes back byte by byte", "[e
       fs::remove_all(torch + "-s");
     }
   }
+}
+
+TEST_CASE("a save of a GPT-2 with a head of its own keeps the head without a config.json", "[examples][convert]") {
+  const scratch folder;
+  const std::string model = (models / "gpt2_untied").string(), save = (folder.path / "save").string(),
+                    back = (folder.path / "back").string();
+  REQUIRE(convert("--from " + model + " --to " + save + " --format heddle").status == 0);
+  REQUIRE(fs::remove(save + "/config.json"));
+  const answer a = convert("--from " + save + " --to " + back);
+  INFO(a.text);
+  REQUIRE(a.status == 0);
+  CHECK(bytes_of(back + "/model.safetensors") == bytes_of(model + "/model.safetensors"));
+  CHECK_THAT(bytes_of(back + "/config.json"), Contains("\"tie_word_embeddings\": false"));
 }
 
 TEST_CASE("the moments of a save go to a folder of PyTorch", "[examples][convert][torch]") {

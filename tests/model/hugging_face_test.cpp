@@ -158,6 +158,8 @@ TEST_CASE("configurations that transformers wrote", "[model][hugging_face]") {
   CHECK_FALSE(untied.tied);
   CHECK(md::with_model<float>(untied, found_family{}) == "untied gpt2");
   CHECK(md::hugging_face_names{"transformer."}("lm_head.weight").name == "lm_head.weight");
+  CHECK(md::hugging_face_names{"model.transformer."}("lm_head.weight").name == "model.lm_head.weight");
+  CHECK(md::hugging_face_names{"model."}("lm_head.weight").name == "model.lm_head.weight");
 
   const auto llama3 = md::from_config(config_of("llama3"));
   CHECK(llama3.family() == "llama");

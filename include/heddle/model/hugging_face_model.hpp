@@ -110,7 +110,12 @@ struct hugging_face_names {
   source_name operator()(std::string_view of_model) const {
     const std::string in_files = name_in_files(kept, of_model);
     std::string_view parameter = in_files;
-    if (parameter == "lm_head.weight") return {in_files};  // never behind a prefix
+    if (parameter == "lm_head.weight") {  // beside "transformer", not in it
+      constexpr std::string_view inside = "transformer.";
+      std::string_view before = prefix;
+      if (before.ends_with(inside)) before.remove_suffix(inside.size());
+      return {std::string(before) + in_files};
+    }
     if (fused)
       for (const auto& [part, whole, rows] : parts)
         if (parameter.ends_with(part)) {

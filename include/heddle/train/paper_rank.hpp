@@ -152,7 +152,8 @@ class paper_step {
   paper_step(const options_type& o, const mesh_type& mesh)
       : options_(detail::checked_options<Strategy>(o)),
         mesh_(mesh),
-        plan_(detail::lower_for<Strategy>(detail::make_schedule<typename Strategy::schedule>(options_), mesh)),
+        plan_(detail::lower_for<Strategy>(detail::make_schedule<typename Strategy::schedule>(options_), mesh,
+                                          detail::reloads_with<typename Strategy::activations>(options_))),
         parts_(detail::make_schedule<typename Strategy::schedule>(options_), detail::trained(table())),
         microbatches_(detail::checked_microbatches(options_, table().microbatches())),
         shares_(detail::size_along(mesh, typename types::axes::shares{})),

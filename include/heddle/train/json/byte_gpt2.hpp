@@ -50,9 +50,9 @@ inline std::optional<saved_gpt2> gpt2_of(const io::manifest& m) {
   return out;
 }
 
-/// The config.json of a GPT-2 with weights of this type of safetensors, "F32" or "F64".
-inline std::string gpt2_config_json(const model::gpt2_config& c, std::string_view dtype) {
-  return nlohmann::json{{"architectures", {"GPT2LMHeadModel"}},
+/// The config.json of a GPT-2 with weights of this type of safetensors, "F32" or "F64". Not `tied`: it has a head of its own.
+inline std::string gpt2_config_json(const model::gpt2_config& c, std::string_view dtype, bool tied = true) {
+  nlohmann::json config{{"architectures", {"GPT2LMHeadModel"}},
                         {"model_type", "gpt2"},
                         {"activation_function", "gelu_new"},
                         {"n_layer", c.layers},
@@ -64,9 +64,9 @@ inline std::string gpt2_config_json(const model::gpt2_config& c, std::string_vie
                         {"initializer_range", c.initial_deviation},
                         {"bos_token_id", nullptr},
                         {"eos_token_id", nullptr},
-                        {"dtype", dtype == "F64" ? "float64" : "float32"}}
-             .dump(2) +
-         "\n";
+                        {"dtype", dtype == "F64" ? "float64" : "float32"}};
+  if (!tied) config["tie_word_embeddings"] = false;
+  return config.dump(2) + "\n";
 }
 
 /// A tokenizer.json whose tokens are bytes: the token 65 is "A", and every text has as many tokens as bytes.
