@@ -162,11 +162,11 @@
 #include <heddle/train/impl/explain.hpp>
 #include <heddle/train/impl/explain_page.hpp>
 #include <heddle/train/impl/held_parts.hpp>
-#include <heddle/train/impl/held_stages.hpp>
 #include <heddle/train/impl/host_saves.hpp>
 #include <heddle/train/impl/host_training.hpp>
 #include <heddle/train/impl/learning_rate.hpp>
 #include <heddle/train/impl/learning_rates.hpp>
+#include <heddle/train/impl/local_stages.hpp>
 #include <heddle/train/impl/measured_schedule.hpp>
 #include <heddle/train/impl/nonfinite.hpp>
 #include <heddle/train/impl/online/solvers.hpp>

@@ -32,7 +32,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
                    "family_units", "handed_words", "lockstep_runner", "move_cache", "nano_runner", "pools", "rows_by_experts", "serve/watch", "timed_steps", "windowed"],
          "collective": ["determined", "shuffled"],
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
-                   "activations/host_store", "activations/lent_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/offload_if_told", "activations/store_files",
+                   "activations/host_store", "activations/pooled_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/offload_if_told", "activations/store_files",
                    "activations/threaded_store", "atomized", "background_saves", "branches", "cluster", "context", "context_batches",
                    "context_policies", "explain", "explain_page", "flow", "further_targets", "glancing_distillation", "language_state", "learning_rates",
                    "masked_targets", "measure_layers", "measure_machine", "measured_schedule", "mesh_to_mesh", "named_context", "named_parameters",

@@ -1,7 +1,7 @@
 // Heddle before Kokkos begins and after it has ended: one named error each. A program of its own, since Kokkos begins once.
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
-#include <heddle/train/lent_memory.hpp>
+#include <heddle/train/buffer_pool.hpp>
 
 #include "space.hpp"
 
@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
     expect_error<hd::kokkos_finalized>(too_late, [&] { queue->zero(*kept); });
     expect_error<hd::kokkos_finalized>(too_late, [&] { hd::buffer<float, memory> more(*queue, 5); });
     expect_error<hd::kokkos_finalized>(too_late, [&] { queue->run([](auto) {}, kept->view()); });
-    hd::train::lent_memory<float, memory> lent;
+    hd::train::buffer_pool<float, memory> lent;
     expect_error<hd::kokkos_finalized>(too_late,
                                        [&] { lent.take(*queue, 5, decltype(lent)::contents::any, "whole weights"); });
     expect_error<hd::kokkos_not_initialized>("not initialized", [] { memory::queue q; });

@@ -1,5 +1,5 @@
-// refuse: heddle: settle<From, To> combines contributions, with one all_reduce along each axis
-// and: for other rows settle<From, To>(from, to)
+// refuse: heddle: redistribute_in_place<From, To> combines contributions, with one all_reduce along each axis
+// and: for other rows redistribute_in_place<From, To>(from, to)
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 
@@ -28,7 +28,7 @@ struct own_mlp : ly::leaf {
   template <class B>
   void backward_input(const B& b, typename B::const_view, typename B::const_view, typename B::view dx) const {
     using l = typename up::laid<typename B::layouts>;
-    b.template settle<typename l::dx_made, hd::dual<typename l::x_edge>>(dx);
+    b.template redistribute_in_place<typename l::dx_made, hd::dual<typename l::x_edge>>(dx);
   }
 };
 using call = ly::call<own_mlp, run>;

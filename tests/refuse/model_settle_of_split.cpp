@@ -1,4 +1,4 @@
-// refuse: heddle: settle<From, To> combines contributions, with one all_reduce along each axis
+// refuse: heddle: redistribute_in_place<From, To> combines contributions, with one all_reduce along each axis
 #include <heddle/model/layers/call.hpp>
 
 #include <span>

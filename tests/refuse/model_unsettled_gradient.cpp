@@ -24,7 +24,7 @@ struct world {
 using run = ly::layer_run<float, layouts, hd::compute::host<>, world>;
 using width = hd::model::dims<dim::width>;
 using up = ly::linear<width, hd::model::dims<dim::ffn>>;
-// backward_input leaves the sum over hidden units in parts: where is its settle?
+// backward_input leaves the sum over hidden units in parts: where is its redistribute_in_place?
 struct split_product : ly::leaf {
   const char* name = "";
   template <class B>

@@ -15,7 +15,7 @@
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
-#include <heddle/train/held_stages.hpp>
+#include <heddle/train/local_stages.hpp>
 #include <heddle/train/sharded_optimizer.hpp>
 #include <heddle/train/trainer_checks.hpp>
 
@@ -94,7 +94,7 @@ gradients run(const sc::action_table& table) {
     using world_type = std::remove_reference_t<decltype(world)>;
     using backend = hd::compute::host<>;
     using stage = hd::train::detail::stage_for<md::gpt2<double>, world_type, backend, Activations>;
-    using held_type = hd::train::held_stages<stage, hd::train::optimizer<double, hd::zero<0>>>;
+    using held_type = hd::train::local_stages<stage, hd::train::optimizer<double, hd::zero<0>>>;
     auto& pipe = world.template along<hd::pp>();
     backend products(1);
     const auto list = view.table.list(pipe.rank());

@@ -112,7 +112,7 @@ struct value_head : model::layers::language_head<Norm, false> {
     using whole = typename B::layouts::template edge<model::dims<>, model::dims<dim::vocabulary>>;
     this->project(b, x);
     compute::run<compute::ops::row_max>(b.compute(), b[ml::logits{}], b.vector(ml::greatest{}));
-    b.template settle<greatest_made, whole>(b[ml::greatest{}]);
+    b.template redistribute_in_place<greatest_made, whole>(b[ml::greatest{}]);
   }
   template <class B, class Numbers>
   static void read_values(const B& b, const Numbers& numbers, std::span<double> out) {

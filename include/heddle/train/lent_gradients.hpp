@@ -7,7 +7,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
-#include <heddle/train/lent_memory.hpp>
+#include <heddle/train/buffer_pool.hpp>
 
 #include <cstdint>
 #include <utility>
@@ -23,7 +23,7 @@ class lent_gradients {
   using space = space_of<Stage>;
   using sum = sum_of_type<typename Stage::scalar>;
   using row = row_view<sum, space>;
-  using memory_type = lent_memory<sum, space>;
+  using memory_type = buffer_pool<sum, space>;
   static constexpr bool one_bucket = detail::buckets_of_optimizer<Optimizer> == 1;
   static constexpr bool lends = Optimizer::zero_stage >= 2 && model::of_stage::can_lend_gradients<Stage>;
 

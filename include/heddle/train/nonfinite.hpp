@@ -12,7 +12,7 @@
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/optimizer_rule.hpp>
-#include <heddle/train/rank_shares.hpp>
+#include <heddle/train/optimizer_shards.hpp>
 #include <heddle/train/saved_parameter.hpp>
 
 #include <algorithm>

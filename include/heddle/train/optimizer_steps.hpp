@@ -23,7 +23,7 @@
 
 namespace heddle::inline v0::train {
 
-/// Steps the stages that a rank holds (`held_stages`), each at most once between two calls of `begin`.
+/// Steps the stages that a rank holds (`local_stages`), each at most once between two calls of `begin`.
 /// With `Copies`, steps are taken back from copies. Units: `step` counts from 0. The learning rate is read from the options at
 /// each step: they must live as long. Where gradients lie in memory that the host may not touch, their squares are added up
 /// there, one number for each stage, and read once for all of them (`squares`).

@@ -17,7 +17,7 @@
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/gradient_sums.hpp>
-#include <heddle/train/held_stages.hpp>
+#include <heddle/train/local_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/optimizer_of_strategy.hpp>
@@ -106,7 +106,7 @@ struct on_paper {
   using groups_type = gradient_groups<world_type, axes, buckets>;
   using optimizer_of_bucket = optimizer_under<scalar, Strategy, model::paper_memory>;
   using optimizer_type = bucketed<optimizer_of_bucket, buckets>;
-  using held_type = held_stages<stage_type, optimizer_type>;
+  using held_type = local_stages<stage_type, optimizer_type>;
   static_assert(
       axes::ok && paper_keeps_activations<!reloads<typename Strategy::activations>, Strategy>,
       "heddle: a policy that moves activations elsewhere (activations::offload) has nowhere to move them to on "

@@ -16,7 +16,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/eager_step.hpp>
 #include <heddle/train/gradient_sums.hpp>
-#include <heddle/train/held_stages.hpp>
+#include <heddle/train/local_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/nonfinite.hpp>
@@ -81,7 +81,7 @@ struct run_state {
   using optimizer_of_bucket = optimizer_under<scalar, Strategy, space>;
   using optimizer_type = bucketed<optimizer_of_bucket, buckets>;
   using held_type = held_stage<stage_type, optimizer_type>;
-  using stages_type = held_stages<stage_type, optimizer_type>;
+  using stages_type = local_stages<stage_type, optimizer_type>;
   using plan_type = decltype(lower_for<Strategy>(std::declval<schedule_type>(), std::declval<mesh_type>()));
   template <class... Axes>
   using communicator_along = std::remove_reference_t<decltype(std::declval<World&>().template along_if<Axes...>())>;

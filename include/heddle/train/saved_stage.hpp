@@ -7,7 +7,7 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/train/buckets.hpp>
-#include <heddle/train/kept_casts.hpp>
+#include <heddle/train/cast_backend.hpp>
 #include <heddle/train/optimizer_rule.hpp>
 #include <heddle/train/saved_boxes.hpp>
 #include <heddle/train/saved_parameter.hpp>

@@ -16,11 +16,11 @@
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/determined.hpp>
-#include <heddle/train/kept_casts.hpp>
+#include <heddle/train/cast_backend.hpp>
 #include <heddle/train/mixed_types.hpp>
 #include <heddle/train/optimizers/by_default.hpp>
 #include <heddle/train/precision.hpp>
-#include <heddle/train/rank_shares.hpp>
+#include <heddle/train/optimizer_shards.hpp>
 #include <heddle/train/rule_kernels.hpp>
 #include <heddle/train/share_windows.hpp>
 #include <heddle/train/zero.hpp>
@@ -51,8 +51,8 @@ namespace heddle::inline v0::train {
 /// All of it lies in `Space`; elsewhere than on the host conversions are those of the backend that `start` gets, in the order of one
 /// queue, which must outlive the optimizer.
 template <class T, class Rule, class Precision, class Zero, memory_space Space = host_memory>
-class sharded_optimizer : public rank_shares<T, Zero, Space> {
-  using base = rank_shares<T, Zero, Space>;
+class sharded_optimizer : public optimizer_shards<T, Zero, Space> {
+  using base = optimizer_shards<T, Zero, Space>;
   using kernels = detail::rule_kernels<Rule>;
 
  public:
@@ -615,7 +615,7 @@ class sharded_optimizer : public rank_shares<T, Zero, Space> {
 
   using tensors_type = detail::tensors_of_rule<kernels, arithmetic, Space, whole_tensors>;
   [[no_unique_address]] tensors_type tensors_{};
-  [[no_unique_address]] detail::kept_casts<T, weight_type, gradient_type, master_type, Space> casts_{};
+  [[no_unique_address]] detail::cast_backend<T, weight_type, gradient_type, master_type, Space> casts_{};
   int rank_ = 0;
   std::int64_t window_ = 1;  // elements of each share that travel at a time
   std::uint64_t seed_ = 0;

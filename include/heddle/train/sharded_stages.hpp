@@ -17,7 +17,7 @@
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/lent_gradients.hpp>
-#include <heddle/train/lent_memory.hpp>
+#include <heddle/train/buffer_pool.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/registered_parameters.hpp>
 #include <heddle/train/stage_parts.hpp>
@@ -125,7 +125,7 @@ struct whole_weights {
 }  // namespace detail
 
 /// The stages of a rank under a ZeRO stage. Between `unshard` and `reshard` a stage's weights are whole, in memory that they are
-/// lent (`lent_memory`); `unshard` starts the all-gather, and the first computation waits for it (`before`); elsewhere than on the
+/// lent (`buffer_pool`); `unshard` starts the all-gather, and the first computation waits for it (`before`); elsewhere than on the
 /// host the all-gather is in the order of the stages' queue, in which nothing computes beside it. A head that uses
 /// the embedding of another stage of this rank has that gathered, too. With fewer than three ZeRO stages weights are whole
 /// all the time, and nothing of this happens.
@@ -138,7 +138,7 @@ class sharded_stages {
   using scalar = typename HeldStages::scalar;
   using space = typename HeldStages::space;
   using row = row_view<scalar, space>;
-  using memory_type = lent_memory<scalar, space>;
+  using memory_type = buffer_pool<scalar, space>;
   static constexpr int zero_stage = decltype(held_type::optimizer)::zero_stage;
   static constexpr int buckets = detail::buckets_of_optimizer<decltype(held_type::optimizer)>;
   static constexpr bool shards_weights =

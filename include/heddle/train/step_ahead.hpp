@@ -40,7 +40,7 @@ class step_ahead {
     }
     void redo() {
       Run& run = this->run;
-      self.put_right(run);
+      self.redo_step(run);
       run.begin_gradients();
       run.held.for_each([&](auto& h) {
         for (int slot = 0; slot < run.plan.view().storage.slots(h.index); ++slot)
@@ -79,7 +79,7 @@ class step_ahead {
   /// Waits for the norm of the last one. Returns its report, or nothing if it was finished already.
   std::optional<step_report> finish(Run& run) {
     next_begin_ = 0;
-    if (!norm_agrees(run)) put_right(run);
+    if (!norm_agrees(run)) redo_step(run);
     return std::exchange(done_, {});
   }
   bool pending() const noexcept { return pending_; }
@@ -128,7 +128,7 @@ class step_ahead {
     return agrees;
   }
   // Weights and moments as before the step, up to rounding, then the step as it should have been.
-  void put_right(Run& run) {
+  void redo_step(Run& run) {
     taken_back_ += run.steps.take_back(step_) ? 1 : 0;
     const bool learns = !result_.is_of_no_target() && result_.is_finite();
     if (learns) run.step_those_left(run.applied_scale(result_), step_);

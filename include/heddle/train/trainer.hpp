@@ -12,7 +12,7 @@
 #include <heddle/train/memory_forecast.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/options.hpp>
-#include <heddle/train/pass_through.hpp>
+#include <heddle/train/forward_pass.hpp>
 #include <heddle/train/periodic_work.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/report.hpp>
@@ -295,7 +295,7 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
   /// One forward pass through the pipeline without saving. Returns the loss sum on the rank of the last stage, 0 elsewhere.
   double forward_through(const batch_type& batch) {
     double loss = 0;
-    pass_through(batch, [&](stage_type& stage, auto in, auto out) { loss += stage.forward_only(batch, in, out); });
+    forward_pass(batch, [&](stage_type& stage, auto in, auto out) { loss += stage.forward_only(batch, in, out); });
     return loss;
   }
 
@@ -303,7 +303,7 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
   void last_logits(const batch_type& batch, std::span<scalar> logits) {
     if (!is_last_stage()) logits = {};
     const auto given = logits_.row(compute::queue_of(state_.backend), logits);
-    pass_through(batch, [&](stage_type& stage, auto in, auto out) {
+    forward_pass(batch, [&](stage_type& stage, auto in, auto out) {
       detail::checked_last_logits(stage, batch, in, out, given);
     });
     logits_.read(compute::queue_of(state_.backend), logits);
@@ -311,7 +311,7 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
 
   /// The same for the log-probability of each target, 0 where it is ignored: `to` [samples, sequence] on the last stage's rank.
   void target_log_probabilities(const batch_type& batch, std::span<double> to) {
-    pass_through(batch, [&](stage_type& stage, auto in, auto out) {
+    forward_pass(batch, [&](stage_type& stage, auto in, auto out) {
       stage.target_log_probabilities(batch, in, out, is_last_stage() ? to : std::span<double>());
     });
   }
@@ -340,10 +340,10 @@ class trainer : public progress, public detail::takes_only_data<trainer<Model, S
       throw config_error("heddle: the gradient norm of the last step is still on its way; call finish_step() before");
   }
   template <class Forward>
-  void pass_through(const batch_type& batch, Forward&& forward) {
+  void forward_pass(const batch_type& batch, Forward&& forward) {
     refuse_ahead();
     capture_again();
-    train::pass_through(state_.parts, state_.table(), state_.held, state_.pipeline, forward_only_tag, batch,
+    train::forward_pass(state_.parts, state_.table(), state_.held, state_.pipeline, forward_only_tag, batch,
                         state_.boundary, state_.sharded.gathered(forward));
   }
 

@@ -165,7 +165,7 @@ TEST_CASE("lent buffers are parts of memory that somebody gave while there is ro
   nccl_double::reset();
   const int before = cuda_double::open_resources();
   {
-    using memory = hd::train::lent_memory<double, hd::cuda_memory>;
+    using memory = hd::train::buffer_pool<double, hd::cuda_memory>;
     hd::cuda_memory::queue queue;
     hd::buffer<double, hd::cuda_memory> given(queue, 128, "parts");
     {

@@ -334,7 +334,7 @@ class call {
   }
   static bool is_wanted(view y) noexcept { return y.address() != nullptr || y.size() > 0; }
   template <class From, class To, class T>
-  void settle(matrix_view<T, space> x) const {
+  void redistribute_in_place(matrix_view<T, space> x) const {
     auto&& in_order = queue();
     settle_in<From, To>(run_->world, in_order, elements_of(x));
   }
@@ -344,15 +344,15 @@ class call {
   static constexpr bool moves_rows = detail::rows_moved<From, To>::what != detail::settlement::nothing;
   /// Brings `from` to `to`, which is the same tensor where their rows are the same (`room`).
   template <class From, class To>
-  void settle(view from, view to) const {
+  void redistribute_in_place(view from, view to) const {
     if constexpr (moves_rows<From, To>) {
       auto&& in_order = queue();
       settle_in<From, To>(run_->world, in_order, rows(), elements_of(from), elements_of(to));
     } else {
-      settle<From, To>(to);
+      redistribute_in_place<From, To>(to);
     }
   }
-  /// Where to make values in layout `From` that `settle<From, To>(from, to)` brings to `to`: there, or, where `From` has other rows,
+  /// Where to make values in layout `From` that `redistribute_in_place<From, To>(from, to)` brings to `to`: there, or, where `From` has other rows,
   /// in the tensor `tag` of the layer (`gathered_rows`).
   template <class From, class To, class Tag, class View>
   auto room([[maybe_unused]] Tag tag, View to) const {

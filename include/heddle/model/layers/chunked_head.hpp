@@ -119,7 +119,7 @@ struct chunked_head : language_head<Norm, Tied> {
     if constexpr (!std::is_same_v<sum_made, whole>)
       compute::run<compute::ops::fill>(b.compute(), all, typename B::scalar(0));
     this->make_logits(b, rows, as_rows<B>(part_of<B>(all, {b.run().first_word, count}), rows.extent(0)));
-    b.template settle<sum_made, whole>(as_rows<B>(all, rows.extent(0)));
+    b.template redistribute_in_place<sum_made, whole>(as_rows<B>(all, rows.extent(0)));
   }
 
  private:
@@ -137,11 +137,11 @@ struct chunked_head : language_head<Norm, Tied> {
                                                        b.vector(logits{}), m, sum, of_target);
     if constexpr (!std::is_same_v<greatest_made, whole>) {
       compute::run<compute::ops::copy>(k, typename B::const_row(m), b.vector(greatest_of_part{}));
-      b.template settle<greatest_made, whole>(b[greatest{}]);
+      b.template redistribute_in_place<greatest_made, whole>(b[greatest{}]);
       compute::run<compute::ops::rescale_softmax>(k, b.vector(greatest_of_part{}), m, sum);
     }
-    b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
-    b.template settle<sum_made, whole>(b[picked{}]);
+    b.template redistribute_in_place<sum_made, whole>(b[sum_of_exponentials{}]);
+    b.template redistribute_in_place<sum_made, whole>(b[picked{}]);
   }
   template <class B>
   static constexpr bool trains_words = [] {

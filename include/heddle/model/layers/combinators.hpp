@@ -27,7 +27,7 @@ constexpr void require_settled(made<Made>) {
     static_assert(
         leaves_what_is_needed<std::is_same_v<Made, Needed>, Layer, Made, Needed>,
         "heddle: a layer leaves a tensor in another layout than its neighbour takes: a settlement is missing, or one "
-        "too many; settle<made, needed>(y) after the verb that made it");
+        "too many; redistribute_in_place<made, needed>(y) after the verb that made it");
 }
 template <class Layer, class Needed>
 constexpr void require_settled(layers::detail::missing_verb) {}

@@ -156,7 +156,7 @@ struct embedding {
     detail::require_rows_of_words<typename B::layouts>();
     const auto sum = b.template room<typename l::made, typename l::stream>(whole_out{}, x);
     compute::run<compute::ops::embedding>(b.compute(), tokens, b[tokens_table{}], b.run().first_word, sum);
-    b.template settle<typename l::made, typename l::stream>(sum, x);
+    b.template redistribute_in_place<typename l::made, typename l::stream>(sum, x);
     if constexpr (Multiplied)
       compute::run<compute::ops::scale>(b.compute(), elements_of(x), static_cast<typename B::sum>(multiplier));
     return made<typename l::stream>{};
@@ -390,9 +390,9 @@ struct language_head {
       }
     }
     compute::run<compute::ops::row_max>(k, b[logits{}], m);
-    b.template settle<greatest_made, whole>(b[greatest{}]);
+    b.template redistribute_in_place<greatest_made, whole>(b[greatest{}]);
     compute::run<compute::ops::row_sum_exp>(k, b[logits{}], m, exponentials);
-    b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
+    b.template redistribute_in_place<sum_made, whole>(b[sum_of_exponentials{}]);
     if constexpr (Numbers == 1)
       compute::run<compute::ops::pick_target>(k, b[logits{}], targets, b.run().first_word, of_target);
     else
@@ -400,7 +400,7 @@ struct language_head {
         compute::run<compute::ops::pick_target>(k, rows_of(b[logits{}], at), ids, b.run().first_word,
                                                 part_of_row<B>(of_target, at));
       });
-    b.template settle<sum_made, whole>(b[picked{}]);
+    b.template redistribute_in_place<sum_made, whole>(b[picked{}]);
   }
   /// `f(ids, rows)` for the ids of each sample, behind which lie the rest of its `Numbers` numbers for each row.
   template <int Numbers, class B, class F>

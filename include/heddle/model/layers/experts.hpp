@@ -211,7 +211,7 @@ struct experts {
       compute::run<compute::ops::unpermute>(b.compute(), detail::first_rows(b[routed_out{}], at.choices), at.places,
                                             weights_of(b, at), all);
       if constexpr (gathers<B>) sum(b, all, v);
-      b.template settle<typename l::out::made, typename l::out::y>(v);
+      b.template redistribute_in_place<typename l::out::made, typename l::out::y>(v);
     });
     return made<typename l::out::y>{};
   }
@@ -246,7 +246,7 @@ struct experts {
       if constexpr (sends<B>) go(b, d, d_out);
     }
     // What the weights of choices do to y is as much a sum as y is.
-    b.template settle<typename l::out::made, typename l::out::y>(d_weights);
+    b.template redistribute_in_place<typename l::out::made, typename l::out::y>(d_weights);
     const auto d_act = rows_of(b, at, d_activated{});
     multiply<transpose::no>(b, at, d_out, out_of(b, at, b[down_weights{}]), d_act);
     compute::run<compute::ops::gated_backward<Activation>>(b.compute(), elements(b, at, gate{}), elements(b, at, up{}),
@@ -264,7 +264,7 @@ struct experts {
       compute::run<compute::ops::permute_backward>(b.compute(), d_in, at.places, all);
       if constexpr (gathers<B>) sum(b, all, dx);
     }
-    b.template settle<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
+    b.template redistribute_in_place<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
     score.layer().choose_backward(score, b[scores{}], at.ids, b[choice_weights{}], d_weights, b[d_scores{}]);
     if (balance > 0) add_balance(b, at.ids);
     using routed_dx = typename router_layer::template laid<typename B::layouts>::dx_made;

@@ -126,11 +126,11 @@ struct gated_linear_attention {
                                       sums{}, b[d_query{}], b[d_key{}], b[d_value{}], b[d_decay_gate{}]);
     compute::gate_decays_backward(b.compute(), const_of(b[decay_gate{}]), normalizer, b[d_decay_gate{}]);
     to_gates.backward_input(b[gate_latent{}], b[d_decay_gate{}], b[d_gate_latent{}]);
-    b.template settle<typename of_gates::dx_made, dual<typename of_gates::x_edge>>(b[d_gate_latent{}]);
+    b.template redistribute_in_place<typename of_gates::dx_made, dual<typename of_gates::x_edge>>(b[d_gate_latent{}]);
     to_q.backward_input(x, b[d_query{}], dx);
     to_k.backward_input(x, b[d_key{}], dx, true);
     to_v.backward_input(x, b[d_value{}], dx, true);
-    b.template settle<typename of_query::dx_made, dual<typename stream::x_edge>>(dx);
+    b.template redistribute_in_place<typename of_query::dx_made, dual<typename stream::x_edge>>(dx);
     static_assert(std::is_same_v<typename stream::dx_made, dual<typename stream::x_edge>>,
                   "heddle: gated linear attention: what gates are made of is whole on every rank");
     to_latent.backward_input(x, b[d_gate_latent{}], dx, true);

@@ -140,7 +140,7 @@ struct joined_head_norm : leaf {
   void add_up(const B& b) const {
     using layouts = typename B::layouts;
     using part = decltype(summed<layouts>(std::make_integer_sequence<int, sizeof...(Heads) + 1>{}));
-    b.template settle<part, typename layouts::template edge<dims<>, columns>>(b[row_sum{}]);
+    b.template redistribute_in_place<part, typename layouts::template edge<dims<>, columns>>(b[row_sum{}]);
   }
   template <class B>
   typename B::sum count() const {

@@ -193,14 +193,14 @@ struct latent_attention {
     compute::run<compute::ops::copy_heads>(k, whole(b[d_latent{}]), rank, whole(b[d_compressed{}]));
     compute::run<compute::ops::sum_heads>(k, compute::part_of_heads(b[d_key{}], h, size.query(), size.still),
                                           size.rotating, shared(b[d_compressed{}]));
-    b.template settle<typename of_heads::dx_made, dual<typename of_heads::x_edge>>(b[d_compressed{}]);
+    b.template redistribute_in_place<typename of_heads::dx_made, dual<typename of_heads::x_edge>>(b[d_compressed{}]);
     turn<true>(b, compute::part_of_heads(b[d_query{}], h, size.query(), size.still));
     turn<true>(b, shared(b[d_compressed{}]));
     compute::run<compute::ops::copy_heads>(k, whole(b[d_compressed{}]), rank, whole(b[d_latent{}]));
     n.backward_input(b[raw_latent{}], b[d_latent{}], b[d_raw_latent{}], false);
     compute::run<compute::ops::copy_heads>(k, whole(b[d_raw_latent{}]), rank, whole(b[d_compressed{}]));
     to_query.backward_input(x, b[d_query{}], dx);
-    b.template settle<typename of_query::dx_made, dual<typename stream::x_edge>>(dx);
+    b.template redistribute_in_place<typename of_query::dx_made, dual<typename stream::x_edge>>(dx);
     static_assert(std::is_same_v<typename stream::dx_made, dual<typename stream::x_edge>>,
                   "heddle: latent attention: the latent vector of keys and values is whole on every rank");
     to_latent.backward_input(x, b[d_compressed{}], dx, true);

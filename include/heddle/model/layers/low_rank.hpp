@@ -63,7 +63,7 @@ struct low_rank {
     auto [first, n, second] = b.children();
     second.backward_input(b[latent{}], dy, b[d_latent{}]);
     using l = typename up_layer::template laid<typename B::layouts>;
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(b[d_latent{}]);
+    b.template redistribute_in_place<typename l::dx_made, dual<typename l::x_edge>>(b[d_latent{}]);
     n.backward_input(b[raw_latent{}], b[d_latent{}], b[d_raw_latent{}], false);
     return first.backward_input(x, b[d_raw_latent{}], dx);
   }

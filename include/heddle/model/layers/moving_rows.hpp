@@ -99,7 +99,7 @@ void make_scattered(const B& b, Tag tag, typename B::view to, Make&& make) {
   } else {
     const auto sum = b.template room<From, To>(tag, to);
     make(sum, row_range{0, sum.extent(0)});
-    b.template settle<From, To>(sum, to);
+    b.template redistribute_in_place<From, To>(sum, to);
   }
 }
 

@@ -78,7 +78,7 @@ struct squared_error {
     auto [f] = b.children();
     compute::run<compute::ops::squared_error_backward>(b.compute(), b.vector(predicted{}), targets, scale);
     f.backward_input(x, b[predicted{}], dx);
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);
+    b.template redistribute_in_place<typename l::dx_made, dual<typename l::x_edge>>(dx);
     return made<dual<typename l::x_edge>>{};
   }
   template <class B>

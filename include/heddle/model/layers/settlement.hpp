@@ -111,10 +111,9 @@ void reduce_in([[maybe_unused]] World& world, [[maybe_unused]] Queue& queue, [[m
 template <class From, class To, class World, class Queue, class Row>
 void settle_in([[maybe_unused]] World& world, [[maybe_unused]] Queue& queue, [[maybe_unused]] Row values) {
   using tags = typename From::mesh_type::tags;
-  static_assert(
-      detail::settles<detail::can_settle<From, To>(tags{}), From, To>::value,
-      "heddle: settle<From, To> combines contributions, with one all_reduce along each axis; for another change "
-      "of layout use redistribute; for other rows settle<From, To>(from, to)");
+  static_assert(detail::settles<detail::can_settle<From, To>(tags{}), From, To>::value,
+                "heddle: redistribute_in_place<From, To> combines contributions, with one all_reduce along each axis; "
+                "for another change of layout use redistribute; for other rows redistribute_in_place<From, To>(from, to)");
   if constexpr (detail::can_settle<From, To>(tags{})) detail::reduce_in<From, To>(world, queue, values);
 }
 /// Whether bringing values from layout `From` to layout `To` sends nothing: along each axis nothing happens, or there is one rank.

@@ -11,7 +11,7 @@
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/activations/cache.hpp>
 #include <heddle/train/activations/file_store.hpp>
-#include <heddle/train/activations/lent_layers.hpp>
+#include <heddle/train/activations/pooled_layers.hpp>
 #include <heddle/train/activations/store.hpp>
 
 #include <algorithm>
@@ -317,7 +317,7 @@ class offloaded_layers {
   int layers_;
   std::vector<std::int64_t> bytes_;  // of each layer
   int offloaded_;
-  detail::lent_layers<T, Store, Space> lent_;
+  detail::pooled_layers<T, Store, Space> lent_;
   std::vector<plan::offload_scope> scopes_;  // as the last decision saw them
   std::vector<double> forward_seconds_, read_seconds_, backward_seconds_;
   std::int64_t since_ = 0;

@@ -7,7 +7,7 @@
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/pipeline/table_runner.hpp>
 #include <heddle/observe/recorder.hpp>
-#include <heddle/train/held_stages.hpp>
+#include <heddle/train/local_stages.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/same_options.hpp>
 #if defined(HEDDLE_COMPILED_GEMM)

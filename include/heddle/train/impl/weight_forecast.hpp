@@ -4,7 +4,7 @@
 #include <heddle/train/weight_forecast.hpp>
 #include <heddle/schedule/action.hpp>
 #include <heddle/schedule/table.hpp>
-#include <heddle/train/lent_memory.hpp>
+#include <heddle/train/buffer_pool.hpp>
 
 #include <algorithm>
 #include <cstddef>

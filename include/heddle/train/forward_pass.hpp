@@ -1,4 +1,4 @@
-// heddle/train/pass_through.hpp: a forward pass of a batch through all stages, without a schedule.
+// heddle/train/forward_pass.hpp: a forward pass of a batch through all stages, without a schedule.
 #pragma once
 
 #include <heddle/model/pipeline/boundary_memory.hpp>
@@ -19,7 +19,7 @@ namespace heddle::inline v0::train {
 /// last. `between` are two buffers for the tensors between stages, in their memory. All is done when this returns.
 /// Where the communicator sends in the order of queues, all of it is in that of the stages.
 template <class Held, class Communicator, class Batch, class T, memory_space Space, class Forward>
-void pass_through(const stage_parts& parts, schedule::table_view t, Held& held, Communicator& pipeline, int tag,
+void forward_pass(const stage_parts& parts, schedule::table_view t, Held& held, Communicator& pipeline, int tag,
                   const Batch& batch, model::boundary_memory<T, Space>& between, Forward&& forward) {
   using row = row_view<T, Space>;
   constexpr bool queued = model::detail::messages_are_queued<Communicator, Space>();

@@ -1,4 +1,4 @@
-// heddle/train/kept_casts.hpp: conversions between element types for calls that are given no backend: on the host at once, elsewhere by
+// heddle/train/cast_backend.hpp: conversions between element types for calls that are given no backend: on the host at once, elsewhere by
 // the kernels of a backend that is kept.
 #pragma once
 
@@ -36,7 +36,7 @@ struct kept_cast {
 
 // Conversions between T and W, between `sum_of_type<T>` and G, from T to M, and sums of `sum_of_type<T>`, in the order of the backend's queue.
 template <class T, class W, class G, class M, memory_space Space>
-class kept_casts {
+class cast_backend {
  public:
   using sum = sum_of_type<T>;
   using row = row_view<sum, Space>;
@@ -83,7 +83,7 @@ class kept_casts {
   void (*add_)(void*, const_row, row) = nullptr;
 };
 template <class T, class W, class G, class M>
-class kept_casts<T, W, G, M, host_memory> {
+class cast_backend<T, W, G, M, host_memory> {
  public:
   template <class From, class To>
   static void convert(host_memory::queue&, std::span<const From> x, std::span<To> y) {

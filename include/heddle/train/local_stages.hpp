@@ -1,4 +1,4 @@
-// heddle/train/held_stages.hpp: the pipeline stages that one rank holds, and the sums of gradients that several ranks
+// heddle/train/local_stages.hpp: the pipeline stages that one rank holds, and the sums of gradients that several ranks
 // share.
 #pragma once
 
@@ -17,7 +17,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/lent_gradients.hpp>
-#include <heddle/train/lent_memory.hpp>
+#include <heddle/train/buffer_pool.hpp>
 #include <heddle/train/stage_parts.hpp>
 
 #include <algorithm>
@@ -133,7 +133,7 @@ bool all_agree(Communicator& group, std::span<const int> sharers, bool mine, int
 
 /// All stages of one rank, in the table's order.
 template <class Stage, class Optimizer>
-class held_stages {
+class local_stages {
  public:
   using held = held_stage<Stage, Optimizer>;
   using stage_type = Stage;
@@ -148,11 +148,12 @@ class held_stages {
   /// replicas of one part.
   /// `share` of `shares`: this rank among those over which gradients are summed, or their `groups`.
   template <class MakeStage>
-  held_stages(schedule::table_view table, const stage_parts& of_model, int rank, MakeStage&& make, int share,
-              int shares)
-      : held_stages(table, of_model, rank, make, detail::place_in_group{share, shares}) {}
+  local_stages(schedule::table_view table, const stage_parts& of_model, int rank, MakeStage&& make, int share,
+               int shares)
+      : local_stages(table, of_model, rank, make, detail::place_in_group{share, shares}) {}
   template <class MakeStage, class Groups>
-  held_stages(schedule::table_view table, const stage_parts& of_model, int rank, MakeStage&& make, const Groups& groups)
+  local_stages(schedule::table_view table, const stage_parts& of_model, int rank, MakeStage&& make,
+               const Groups& groups)
       : here_(table, of_model, rank), all_(here_.stages().size()) {
     for (const int s : here_.to_make()) {
       const int embedding = here_.lender_of(s);

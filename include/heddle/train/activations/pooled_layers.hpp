@@ -1,4 +1,4 @@
-// heddle/train/activations/lent_layers.hpp: the memory that offloaded layers are lent, and their way to a store and back: in place on
+// heddle/train/activations/pooled_layers.hpp: the memory that offloaded layers are lent, and their way to a store and back: in place on
 // the host, through copies there elsewhere.
 #pragma once
 
@@ -80,20 +80,20 @@ class row_pool {
 // the store is at, of what was asked for ahead, of the layer that is computed with, and, where backwards are split, of layers that
 // wait for the second part. The queue must outlive this object.
 template <class T, activation_store Store, memory_space Space>
-class lent_layers {
+class pooled_layers {
  public:
   using queue = typename Space::queue;
 
-  lent_layers(queue& q, const offload_settings& given, std::size_t places, std::int64_t min_bytes)
+  pooled_layers(queue& q, const offload_settings& given, std::size_t places, std::int64_t min_bytes)
       : queue_(q),
         min_bytes_(min_bytes),
         store_(given.store),
         cache_(store_, copies_, 0, given.verify),
         places_(places) {}
-  lent_layers(const lent_layers&) = delete;
-  lent_layers& operator=(const lent_layers&) = delete;
+  pooled_layers(const pooled_layers&) = delete;
+  pooled_layers& operator=(const pooled_layers&) = delete;
   /// While an exception unwinds the stack the queue may still read what came back.
-  ~lent_layers() {
+  ~pooled_layers() {
     try {
       if (is_read_) wait();
     } catch (...) {  // an error is on its way already
@@ -189,14 +189,14 @@ class lent_layers {
   std::int64_t kept_ = 0, bytes_kept_ = 0;
 };
 template <class T, activation_store Store>
-class lent_layers<T, Store, host_memory> {
+class pooled_layers<T, Store, host_memory> {
   static_assert(leaves_to_other_memory<!keeps_host_copies<Store>, Store>,
                 "heddle: activations::host_store keeps on the host what leaves a device's memory; these activations "
                 "are on the host: take "
                 "activations::keep, or a store that is elsewhere, such as file_store");
 
  public:
-  lent_layers(host_memory::queue&, const offload_settings& given, std::size_t places, std::int64_t min_bytes)
+  pooled_layers(host_memory::queue&, const offload_settings& given, std::size_t places, std::int64_t min_bytes)
       : store_(given.store), cache_(store_, memory_, min_bytes, given.verify), leases_(places), ids_(places, -1) {}
 
   void collect() { cache_.collect(); }

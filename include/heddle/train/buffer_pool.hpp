@@ -1,4 +1,4 @@
-// heddle/train/lent_memory.hpp: memory for whole weights and gradients that come and go, kept from one use to the next.
+// heddle/train/buffer_pool.hpp: memory for whole weights and gradients that come and go, kept from one use to the next.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -33,7 +33,7 @@ struct byte_meter {
 /// is kept are together at most `limit`, or what is lent alone where that is more. Units: bytes.
 /// Elsewhere than on the host the users of all buffers work in the order of one queue, so the next need not wait for the last.
 template <class T, memory_space Space = host_memory>
-class lent_memory {
+class buffer_pool {
  public:
   using element_type = T;
   using queue_type = typename Space::queue;
@@ -173,8 +173,8 @@ class lent_memories {
   using sum = sum_of_type<T>;
   static constexpr bool are_one = std::is_same_v<T, sum>;
 
-  lent_memory<T, Space>& of_weights() noexcept { return weights_; }
-  lent_memory<sum, Space>& of_gradients() noexcept {
+  buffer_pool<T, Space>& of_weights() noexcept { return weights_; }
+  buffer_pool<sum, Space>& of_gradients() noexcept {
     if constexpr (are_one)
       return weights_;
     else
@@ -201,8 +201,8 @@ class lent_memories {
     static void release_kept() noexcept {}
     static void parts_anew() noexcept {}
   };
-  lent_memory<T, Space> weights_;
-  [[no_unique_address]] std::conditional_t<are_one, no_memory, lent_memory<sum, Space>> gradients_;
+  buffer_pool<T, Space> weights_;
+  [[no_unique_address]] std::conditional_t<are_one, no_memory, buffer_pool<sum, Space>> gradients_;
 };
 
 }  // namespace heddle::inline v0::train

@@ -1,4 +1,4 @@
-// heddle/train/rank_shares.hpp: the part of a flat buffer of parameters that a rank owns under ZeRO, and its weights and gradients.
+// heddle/train/optimizer_shards.hpp: the part of a flat buffer of parameters that a rank owns under ZeRO, and its weights and gradients.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -41,7 +41,7 @@ struct owned_parameters {
 /// its weights, too. Memory lies in `Space`; elsewhere than on the host all calls go in the order of one queue, which must
 /// outlive the shares.
 template <class T, class Zero, memory_space Space = host_memory>
-class rank_shares {
+class optimizer_shards {
  public:
   static constexpr int zero_stage = Zero::stage;
   using space = Space;
@@ -157,8 +157,8 @@ class rank_shares {
   // `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
   // `shares`: how many of these each rank owns.
   template <class Table>
-  rank_shares(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank,
-              std::vector<std::int64_t> shares)
+  optimizer_shards(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank,
+                   std::vector<std::int64_t> shares)
       : queue_(queue), shares_(std::move(shares)) {
     const auto mine = shares_.begin() + rank;
     begin_ = Zero::stage == 0 ? 0 : std::accumulate(shares_.begin(), mine, std::int64_t{0});

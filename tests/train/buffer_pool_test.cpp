@@ -1,11 +1,11 @@
-// tests/train/lent_memory_test.cpp: buffers that are lent are used again for the same size, and take no more than their limit.
+// tests/train/buffer_pool_test.cpp: buffers that are lent are used again for the same size, and take no more than their limit.
 #include "catch.hpp"
 
 #include <heddle/core/random.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/testing/checked_memory.hpp>
-#include <heddle/train/lent_memory.hpp>
+#include <heddle/train/buffer_pool.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ using hd::testing::checked_memory;
 }  // namespace
 
 TEST_CASE("lent memory comes back to whoever wants as much", "[train][zero][memory]") {
-  using memory = hd::train::lent_memory<double>;
+  using memory = hd::train::buffer_pool<double>;
   hd::host_memory::queue queue;
   memory lent;
   lent.set_limit(8 * 30);
@@ -61,7 +61,7 @@ TEST_CASE("lent memory comes back to whoever wants as much", "[train][zero][memo
 
 TEST_CASE("where there is no memory to lend, the error says what is lent and what was predicted",
           "[train][zero][memory]") {
-  using memory = hd::train::lent_memory<double, checked_memory>;
+  using memory = hd::train::buffer_pool<double, checked_memory>;
   constexpr std::int64_t too_many = std::int64_t{1} << 50;
   checked_memory::queue queue;
   memory lent;
@@ -82,7 +82,7 @@ TEST_CASE("where there is no memory to lend, the error says what is lent and wha
 }
 
 TEST_CASE("a host that is ahead of its queue takes no more lent memory than the limit", "[train][zero][memory]") {
-  using memory = hd::train::lent_memory<double, checked_memory>;
+  using memory = hd::train::buffer_pool<double, checked_memory>;
   constexpr std::uint64_t seed = 5;
   CAPTURE(seed);
   const hd::counter_random random(seed, 0);
