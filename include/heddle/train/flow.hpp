@@ -296,7 +296,7 @@ class chain_of {
         else
           this->template push<I>(a.round, feed);
       each_operand<I>([&]<std::size_t K>(index<K>) {
-        if constexpr (typed<I>::template operand<K>::trained) this->template redistribute_in_place<I, K>();
+        if constexpr (typed<I>::template operand<K>::trained) this->template settle<I, K>();
       });
     });
     for (auto& s : sends_.under_way) s.request.wait();
