@@ -103,14 +103,14 @@ auto meanwhile(Arguments&&... arguments) {
       "heddle: meanwhile takes what was started, with std::move where it has a name, and last a function that is "
       "called meanwhile");
   const auto all = std::forward_as_tuple(arguments...);
-  return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    auto& work = std::get<sizeof...(I)>(all);
+  return [&]<std::size_t... K>(std::index_sequence<K...>) {
+    auto& work = std::get<sizeof...(K)>(all);
     if constexpr (std::is_void_v<decltype(work())>) {
       work();
-      return detail::only_result(std::tuple_cat(detail::waited_for(std::get<I>(all))...));
+      return detail::only_result(std::tuple_cat(detail::waited_for(std::get<K>(all))...));
     } else {
       std::tuple<decltype(work())> result(work());
-      return detail::only_result(std::tuple_cat(detail::waited_for(std::get<I>(all))..., std::move(result)));
+      return detail::only_result(std::tuple_cat(detail::waited_for(std::get<K>(all))..., std::move(result)));
     }
   }(std::make_index_sequence<sizeof...(Arguments) - 1>{});
 }

@@ -4,6 +4,7 @@
 #include <heddle/core/cores.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/train/activations/stage_for.hpp>
+#include <heddle/train/determined.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
