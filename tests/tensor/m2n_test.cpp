@@ -229,6 +229,6 @@ TEST_CASE("NCCL's m2n cases on 4, 8 and 16 ranks, and on some that do not divide
   check_m2n(16, {4, 8, 16});
   check_m2n(64, {7});
 }
-TEST_CASE("NCCL's m2n cases with tensors as large as theirs", "[.m2n-large]") {
+TEST_CASE("NCCL's m2n cases with tensors as large as theirs", "[.m2n-large][slow]") {
   check_m2n(1, {4, 8, 16});
 }

@@ -121,7 +121,7 @@ TEST_CASE("weights trained mesh to mesh have one checksum on some meshes, schedu
   compare_meshes<hd::model::gpt2<float>>(4, {{"1f1b", 1, 1}, {"zb-h1", 2, 2}, {"1f1b", 1, 4}});
   compare_meshes<hd::model::gpt2<hd::bf16>>(4, {{"1f1b", 1, 2}, {"zb-h1", 2, 4}});
 }
-TEST_CASE("and on all of them, after 20 steps", "[.determinism-all]") {
+TEST_CASE("and on all of them, after 20 steps", "[.determinism-all][slow]") {
   std::vector<determined_mesh> all;
   for (const char* schedule : {"1f1b", "zb-h1"})
     for (const int p : {1, 2})
