@@ -131,7 +131,7 @@ TEST_CASE("threads refuse to be one of several processes", "[comm][launcher]") {
   if (hd::detail::launcher_seen().size > 1) return;  // these tests are themselves under a launcher
   using launcher_mesh = hd::mesh<hd::axis<hd::dp, 2>>;
   int ran = 0;
-  const auto body = [&](auto& world) { ran += world.rank() == 0 ? 1 : 0; };
+  const auto body = [&](auto& world) { if (world.rank() == 0) ++ran; };
   ::setenv("HEDDLE_RANK", "0", 1);
   ::setenv("HEDDLE_RANKS", "2", 1);
   const bool joined = hd::detail::processes_are_joined != nullptr;
