@@ -1,5 +1,6 @@
 // tests/examples/convert_test.cpp: models that transformers wrote come back with every byte the same, on every mesh and through a save.
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include <heddle/core/half_precision.hpp>
 #include <heddle/io/checkpoint.hpp>
@@ -10,9 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -24,7 +23,6 @@
 #include <utility>
 #include <vector>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 using Catch::Matchers::Contains;
@@ -36,20 +34,7 @@ namespace {
 
 const fs::path models = HEDDLE_SOURCE_DIR "/tests/golden/models";
 
-struct answer {
-  int status = -1;
-  std::string text;  // what the program printed, errors too
-};
-answer run(const std::string& command) {
-  answer a;
-  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/" + command + " 2>&1").c_str(), "r");
-  if (out == nullptr) return a;
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return a;
-}
+using examples_test::answer, examples_test::run;
 answer convert(const std::string& arguments) {
   return run("convert " + arguments);
 }

@@ -1,16 +1,14 @@
 // tests/examples/diagnose_test.cpp: the statuses of diagnose; a flight file that is cut is named, and the others are read.
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include <heddle/comm/threads.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -20,19 +18,9 @@ namespace hd = heddle;
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 
-struct answer {
-  int status = -1;
-  std::string text;  // of both outputs
-};
+using examples_test::answer;
 answer diagnosed(const std::string& arguments) {
-  answer a;
-  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/diagnose " + arguments + " 2>&1").c_str(), "r");
-  if (out == nullptr) return a;
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return a;
+  return examples_test::run("diagnose " + arguments);
 }
 
 TEST_CASE("diagnose ends with 2 where a flight file is cut, and still reads the others", "[examples][diagnose]") {

@@ -1,18 +1,16 @@
 // tests/examples/evaluate_test.cpp: models that transformers wrote give transformers' losses and logits on every mesh.
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 using Catch::Matchers::Contains;
@@ -23,19 +21,9 @@ namespace {
 
 const fs::path models = HEDDLE_SOURCE_DIR "/tests/golden/models";
 
-struct answer {
-  int status = -1;
-  std::string text;  // what the program printed, errors too
-};
+using examples_test::answer;
 answer run(const std::string& arguments, const std::string& before = "") {
-  answer a;
-  std::FILE* const out = ::popen((before + HEDDLE_EXAMPLES_DIR "/evaluate " + arguments + " 2>&1").c_str(), "r");
-  if (out == nullptr) return a;
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return a;
+  return examples_test::shell(before + HEDDLE_EXAMPLES_DIR "/evaluate " + arguments + " 2>&1");
 }
 json read(const fs::path& path) {
   std::ifstream in(path);

@@ -1,5 +1,6 @@
 // tests/examples/expert_ranks_test.cpp: tools on meshes with an ep axis give what transformers and one rank give, and refuse ep where it does not fit.
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -7,14 +8,12 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 using Catch::Matchers::Contains;
@@ -22,22 +21,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
+using examples_test::answer, examples_test::run;
+
 const fs::path expert_models = HEDDLE_SOURCE_DIR "/tests/golden/models";
 
-struct tool_answer {
-  int status = -1;
-  std::string text;  // what the program printed, errors too
-};
-tool_answer run_tool(const std::string& command) {
-  tool_answer a;
-  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/" + command + " 2>&1").c_str(), "r");
-  if (out == nullptr) return a;
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return a;
-}
 std::string bytes_of_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -68,7 +55,7 @@ TEST_CASE("evaluate on meshes with ep has transformers' losses and logits", "[ex
     const auto expected = expected_of(model);
     for (const std::string mesh : {"ep=2", "ep=2,tp=2", "dp=2,pp=2,ep=2"}) {
       CAPTURE(model, mesh);
-      const tool_answer a = run_tool("evaluate --model " + (expert_models / model).string() +
+      const answer a = run("evaluate --model " + (expert_models / model).string() +
                                      tokens_options(expected["samples"]) + " --json --mesh " + mesh);
       CAPTURE(a.text);
       REQUIRE(a.status == 0);
@@ -96,8 +83,8 @@ TEST_CASE("generate on meshes with ep has transformers' tokens", "[examples][gen
     for (const std::string mesh : {"ep=2", "ep=2,tp=2"}) {
       CAPTURE(model, mesh);
       // As many as the context has room for.
-      const tool_answer a =
-          run_tool("generate --model " + (expert_models / model).string() + tokens_options(expected["samples"]) +
+      const answer a =
+          run("generate --model " + (expert_models / model).string() + tokens_options(expected["samples"]) +
                    " --temperature 0 --max-tokens 20 --speculate ngram --mesh " + mesh);
       CAPTURE(a.text);
       REQUIRE(a.status == 0);
@@ -118,9 +105,9 @@ TEST_CASE("convert on meshes with ep gives the bytes that were read", "[examples
       const std::string from = (expert_models / model).string(), first = (folder.path / "first").string(),
                         second = (folder.path / "second").string();
       REQUIRE(
-          run_tool("convert --from " + from + " --to " + first + " --format " + format + " --mesh ep=2,tp=2").status ==
+          run("convert --from " + from + " --to " + first + " --format " + format + " --mesh ep=2,tp=2").status ==
           0);
-      REQUIRE(run_tool("convert --from " + first + " --to " + second + " --mesh pp=2,ep=2").status == 0);
+      REQUIRE(run("convert --from " + first + " --to " + second + " --mesh pp=2,ep=2").status == 0);
       CHECK(bytes_of_file(fs::path(second) / "model.safetensors") ==
             bytes_of_file(expert_models / model / "model.safetensors"));
       fs::remove_all(first);
@@ -136,7 +123,7 @@ TEST_CASE("finetune on meshes with ep learns what one rank learns", "[examples][
   const auto losses = [&](const std::string& mesh, const std::string& how) {
     const std::string out = (folder.path / "out").string();
     fs::remove_all(out);
-    const tool_answer a = run_tool("finetune --model " + (expert_models / "mixtral_four").string() +
+    const answer a = run("finetune --model " + (expert_models / "mixtral_four").string() +
                                    " --bytes --text " + (folder.path / "text.txt").string() + " --out " + out +
                                    " --steps 6 --lr 0.01 --batch 4 --context 16 --mesh " + mesh + how);
     CAPTURE(a.text);
@@ -168,9 +155,9 @@ TEST_CASE("tools refuse ep for a family without experts, and one that does not d
   for (const std::string& tool : {std::string("evaluate --tokens 1,2 --model "),
                                   std::string("generate --tokens 1,2 --model "), "convert --to " + out + " --from "}) {
     CAPTURE(tool);
-    CHECK_THAT(run_tool(tool + model("llama3") + " --mesh ep=2").text,
+    CHECK_THAT(run(tool + model("llama3") + " --mesh ep=2").text,
                Contains("ep=2 splits experts, and a llama has none: take tp or dp"));
-    CHECK_THAT(run_tool(tool + model("mixtral") + " --mesh ep=2").text,
+    CHECK_THAT(run(tool + model("mixtral") + " --mesh ep=2").text,
                Contains("ep=2 does not divide the 5 experts of this mixtral"));
   }
 }

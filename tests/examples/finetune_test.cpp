@@ -1,5 +1,6 @@
 // tests/examples/finetune_test.cpp: models learn a text, whole or by adapters, and the folders that are written are the trained models.
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/random.hpp>
@@ -10,12 +11,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -48,10 +47,7 @@ bool is_built() {
   return false;
 }
 
-struct answer {
-  int status = -1;
-  std::string text;  // what the program printed, errors too
-
+struct answer : examples_test::answer {
   double loss(const char* when) const {
     const std::string name = std::string(when) + "validation loss ";
     const std::size_t at = text.find(name);
@@ -61,14 +57,7 @@ struct answer {
   double after() const { return loss("after   "); }
 };
 answer finetune(const std::string& arguments) {
-  answer a;
-  std::FILE* const out = ::popen((program.string() + " " + arguments + " 2>&1").c_str(), "r");
-  if (out == nullptr) return a;
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return a;
+  return {examples_test::run("finetune " + arguments)};
 }
 // Starts it in the background, with what it prints in `printed`, and waits for its first step.
 pid_t started(const std::string& arguments, const fs::path& printed) {

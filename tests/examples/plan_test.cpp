@@ -1,11 +1,10 @@
 // tests/examples/plan_test.cpp: a strategy is found for a model and a cluster, explained, written, and trained as it is.
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include <heddle/train/strategy_choice.hpp>
 
-#include <array>
 #include <cstddef>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -23,20 +21,7 @@ using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 namespace tr = heddle::train;
 
-struct answer {
-  int status = -1;
-  std::string text;  // of both outputs
-};
-answer run(const std::string& command) {
-  answer a;
-  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/" + command + " 2>&1").c_str(), "r");
-  if (out == nullptr) return a;
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return a;
-}
+using examples_test::answer, examples_test::run;
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

@@ -1,5 +1,6 @@
 // tests/examples/published_configs_test.cpp: evaluate loads models with published configurations made small, or says which key it refuses.
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include <heddle/core/random.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
@@ -8,11 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <span>
@@ -20,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace fs = std::filesystem;
@@ -29,15 +27,8 @@ using nlohmann::json;
 
 namespace {
 
-std::pair<int, std::string> evaluated(const fs::path& model) {
-  const std::string line = HEDDLE_EXAMPLES_DIR "/evaluate --json --tokens 3,9,27,14,60,2 --model " + model.string();
-  std::FILE* const out = ::popen((line + " 2>&1").c_str(), "r");
-  if (out == nullptr) return {-1, ""};
-  std::string text;
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+examples_test::answer evaluated(const fs::path& model) {
+  return examples_test::run("evaluate --json --tokens 3,9,27,14,60,2 --model " + model.string());
 }
 void write_weights(const fs::path& folder, const md::hugging_face_model& about) {
   const auto outlines = md::outlines_of<float>(md::any_config(about));

@@ -1,18 +1,17 @@
 // tests/examples/rl_finetune_test.cpp: models learn from a judge's rewards, whole or by adapters; the folders that are
 // written are the trained models; wrong files and judges are refused by name.
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include <heddle/io/json/safetensors.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -21,7 +20,6 @@
 #include <string_view>
 #include <vector>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 using Catch::Matchers::Contains;
@@ -56,10 +54,7 @@ struct scratch {
   std::string operator/(const char* name) const { return (path / name).string(); }
 };
 
-struct answer {
-  int status = -1;
-  std::string text;  // what the program printed, errors too
-
+struct answer : examples_test::answer {
   int steps() const {
     int n = 0;
     for (std::size_t at = text.find("step "); at != std::string::npos; at = text.find("step ", at + 1)) ++n;
@@ -68,17 +63,9 @@ struct answer {
 };
 // The last of options that are given twice counts.
 answer tuned(const scratch& folder, const std::string& arguments) {
-  answer a;
-  const std::string line = program.string() + " --model " + (models / "bytes").string() + " --bytes --prompts " +
-                           (folder / "sums.jsonl") + " --reward 'sh " + (folder / "judge.sh") +
-                           "' --batch-prompts 2 --answers 4 --max-tokens 3 --lr 0.01 " + arguments + " 2>&1";
-  std::FILE* const out = ::popen(line.c_str(), "r");
-  if (out == nullptr) return a;
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return a;
+  return {examples_test::run("rl_finetune --model " + (models / "bytes").string() + " --bytes --prompts " +
+                             (folder / "sums.jsonl") + " --reward 'sh " + (folder / "judge.sh") +
+                             "' --batch-prompts 2 --answers 4 --max-tokens 3 --lr 0.01 " + arguments)};
 }
 
 std::string bytes_of(const fs::path& path) {

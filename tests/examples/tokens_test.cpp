@@ -1,14 +1,13 @@
 // tests/examples/tokens_test.cpp: the tool tokens: texts as they come, duplicates, what is done when it is killed, and what is wrong.
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include <heddle/io/tokens/megatron_index.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -17,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 using Catch::Matchers::Contains;
@@ -36,19 +34,9 @@ struct tool_folder {
   }
   std::string operator/(const std::string& name) const { return (path / name).string(); }
 };
-struct tool_answer {
-  int status = -1;
-  std::string text;
-};
+using tool_answer = examples_test::answer;
 tool_answer shell(const std::string& command) {
-  tool_answer a;
-  std::FILE* const out = ::popen(("(" + command + ") 2>&1").c_str(), "r");
-  if (out == nullptr) return a;
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return a;
+  return examples_test::shell("(" + command + ") 2>&1");
 }
 const std::string program = HEDDLE_EXAMPLES_DIR "/tokens ";
 std::string tool_bytes(const fs::path& path) {

@@ -1,11 +1,11 @@
 // tests/examples/tool_test.cpp: what all tools' command lines share: mistyped options, defaults, statuses, output that fails, progress.
 #include "catch.hpp"
+#include "run_program.hpp"
 
 #include "tool.hpp"
 
 #include <array>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,7 +15,6 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 using Catch::Matchers::Contains;
@@ -76,19 +75,9 @@ std::string refused(const std::vector<const char*>& words) {
   return "accepted";
 }
 
-struct answer {
-  int status = -1;
-  std::string text;  // of both outputs
-};
+using examples_test::answer;
 answer run(const std::string& tool, const std::string& arguments, const std::string& output = "") {
-  answer a;
-  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/" + tool + " " + arguments + " 2>&1 " + output).c_str(), "r");
-  REQUIRE(out != nullptr);
-  std::array<char, 4096> piece{};
-  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
-  const int status = ::pclose(out);
-  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return a;
+  return examples_test::run(tool + " " + arguments + " 2>&1 " + output);
 }
 
 // Those that were built.

@@ -1,4 +1,4 @@
-// heddle/core/determinism.hpp: which runs must give the same bits: what a program asks for, and what a communicator promises.
+// heddle/core/determinism.hpp: policies and promises of the same bits in other runs, and on other meshes.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/determined.hpp: what the determinism of a strategy changes in a trainer: nothing, unless its header is included.
+// heddle/train/determined.hpp: the point where a strategy's determinism replaces sums and stages of a trainer.
 #pragma once
 
 #include <heddle/core/determinism.hpp>

@@ -251,7 +251,7 @@ class chain_of {
 
  public:
   chain_of(World& world, Backend& backend, int rounds, int slots, Parts... parts)
-      : world_(world), backend_(backend), rounds_(rounds), parts_(std::move(parts)...), states_(state<Parts>()...) {
+      : world_(world), backend_(backend), rounds_(rounds), parts_(std::move(parts)...) {
     if (rounds < 1)
       throw config_error("heddle: flow::chain: rounds: expected at least 1, got " + std::to_string(rounds));
     if (slots < 0)
@@ -397,18 +397,10 @@ class chain_of {
     std::tuple<std::optional<typename decltype(settled_at<K>())::type>...> settled;
     std::vector<std::optional<pull_type>> pulls;
   };
-  template <class Part>
-  struct placeholder {};
-  template <class Part>
-  static placeholder<Part> state() {
-    return {};
-  }
   template <class>
   struct all_states;
   template <std::size_t... I>
   struct all_states<std::index_sequence<I...>> {
-    template <class... Placeholders>
-    explicit all_states(Placeholders...) {}
     std::tuple<state_at<I>...> of;
   };
   template <std::size_t I>
@@ -556,7 +548,9 @@ class chain_of {
     std::vector<int> values, saved, gradients;
     const auto of = [](const char* what, std::size_t p) { return what + std::to_string(p); };
     for (std::size_t p = 0; p < count; ++p) {
-      slots_[p] = slots > 0 ? slots : schedule::formula::saved_slots(static_cast<int>(count), static_cast<int>(p));
+      const int wanted =
+          slots > 0 ? slots : schedule::formula::saved_slots(static_cast<int>(count), static_cast<int>(p));
+      slots_[p] = (std::min)(wanted, rounds_);  // more would hold nothing
       values.push_back(p + 1 < count ? graph.add_register(of("value", p), slots_[p]) : -1);
       saved.push_back(graph.add_register(of("saved", p), slots_[p]));
       gradients.push_back(p > 0 ? graph.add_register(of("gradient", p), slots_[p]) : -1);
@@ -589,7 +583,7 @@ class chain_of {
   Backend& backend_;
   int rounds_;
   std::tuple<Parts...> parts_;
-  all_states<std::make_index_sequence<count>> states_;
+  all_states<std::make_index_sequence<count>> states_{};
   std::array<std::vector<acting>, count> lists_{};
   std::array<int, count> slots_{};
   double makespan_ = 0, loss_ = 0;
