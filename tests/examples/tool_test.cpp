@@ -77,7 +77,7 @@ std::string refused(const std::vector<const char*>& words) {
 
 using examples_test::answer;
 answer run(const std::string& tool, const std::string& arguments, const std::string& output = "") {
-  return examples_test::run(tool + " " + arguments + " 2>&1 " + output);
+  return examples_test::shell(HEDDLE_EXAMPLES_DIR "/" + tool + " " + arguments + " 2>&1 " + output);
 }
 
 // Those that were built.
