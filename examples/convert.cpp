@@ -5,17 +5,17 @@
 // prints: wrote 4 files of 94752 bytes of weights to 'out'
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/torch_folder.hpp>
 #include <heddle/io/output_folder.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/torch/folder.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/described_weights.hpp>
 #include <heddle/model/families.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/train/json/byte_gpt2.hpp>
-#include <heddle/train/json/hugging_face_folder.hpp>
-#include <heddle/train/json/torch_names.hpp>
-#include <heddle/train/json/torch_shards.hpp>
+#include <heddle/train/hugging_face/byte_gpt2.hpp>
+#include <heddle/train/hugging_face/folder.hpp>
+#include <heddle/train/torch/names.hpp>
+#include <heddle/train/torch/shards.hpp>
 #include <heddle/train/weights.hpp>
 
 #include "model_folder.hpp"

@@ -4,9 +4,9 @@
 
 #include <heddle/core/half_precision.hpp>
 #include <heddle/io/checkpoint.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/safetensors_writer.hpp>
-#include <heddle/io/json/torch_folder.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/safetensors/writer.hpp>
+#include <heddle/io/torch/folder.hpp>
 
 #include <nlohmann/json.hpp>
 

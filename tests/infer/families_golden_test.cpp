@@ -11,10 +11,10 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/families.hpp>
 #include <heddle/io/dataset.hpp>
-#include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/safetensors/reader.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/any_model.hpp>
-#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/hugging_face/config.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER

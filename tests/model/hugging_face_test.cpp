@@ -2,8 +2,8 @@
 #include "catch.hpp"
 
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/model/json/hugging_face.hpp>
-#include <heddle/model/json/hugging_face_weights.hpp>
+#include <heddle/model/hugging_face/config.hpp>
+#include <heddle/model/hugging_face/weights.hpp>
 #include <heddle/model/kept_blocks.hpp>
 #include <heddle/model/with_model.hpp>
 

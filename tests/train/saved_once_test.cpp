@@ -9,7 +9,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/any_model.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/hugging_face/config.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include HEDDLE_GEMM_HEADER
