@@ -71,12 +71,12 @@ ABOUT = {
     "mesh": "meshes of named axes, and the networks under them",
     "layout": "layouts of tensors, propagation through operators and redistribution plans",
     "comm": "the communicator, the world of ranks, and the transport over threads",
-    "collective": "collectives as tables of rounds: algorithms, decisions between them, checks and folds",
+    "collective": "collectives as tables of rounds: algorithms, decisions, checks, folds",
     "rendezvous": "rendezvous of processes, and control messages over it",
     "nccl": "the transport of ranks that are GPUs",
     "schedule": "pipeline schedules, their checks, and lowering to executable actions",
     "tensor": "memory spaces, sharded tensors and redistribution of them",
-    "context": "context parallelism: pieces of documents, masks, carriers as checked tables, and their execution",
+    "context": "context parallelism: pieces, masks, carriers as tables, execution",
     "compute": "kernels on the host, and typed operators on sharded tensors",
     "model": "layers, models made of them, and the stages of pipelines",
     "train": "the trainer, its policies and predictions",
@@ -112,6 +112,7 @@ COMPONENTS = {
     "httplib": ["infer/serve/http"],
     "curl": ["io/s3"],
 }
+FOR_GPUS = {"cuda", "nccl", "cudnn"}
 CMAKE_LISTS = "cmake/heddle-headers.cmake"
 COMPONENT_OF = {path: component for component, paths in COMPONENTS.items() for path in paths}
 # Components whose targets have the packages of others.
@@ -159,6 +160,10 @@ def check_header(root, path):
         return
     if not lines or not re.match(r"// " + re.escape(name) + r": \S", lines[0]):
         yield f"{name}:1: the first line must read \"// {name}: what it is\""
+    elif len(lines[0]) > 100:
+        yield f"{name}:1: the first line has {len(lines[0])} characters, more than 100"
+    elif (optional in FOR_GPUS or "/captured_" in name) != ("(not run on a GPU)" in lines[0]):
+        yield f"{name}:1: the first lines of headers with code for GPUs, and no others, say (not run on a GPU)"
     if "#pragma once" not in lines:
         yield f"{name}: no #pragma once"
     if len(lines) > 640:
@@ -230,7 +235,7 @@ def components(root):
         return f"// {name}: {about}.\n#pragma once\n\n" + "".join(f"#include <{n}>\n" for n in included)
 
     words = [f"heddle/{word}.hpp" for word in WORDS]
-    made = {"heddle/heddle.hpp": text("heddle/heddle.hpp", "the vocabulary of a parallel program: meshes, layouts, schedules, tensors, ranks as threads",
+    made = {"heddle/heddle.hpp": text("heddle/heddle.hpp", "the vocabulary of a parallel program: meshes, layouts, schedules, tensors",
                                       [word for word in words if (root / word).is_file()])}
     for room in STANDS_ON:
         if included := headers_of(root, room):
@@ -239,7 +244,7 @@ def components(root):
     if bodies := [n for n in bodies if not component_of(n.split("/", 1)[1])]:
         guard = ("#if !defined(HEDDLE_SEPARATE_COMPILATION)\n"
                  "#error \"heddle/impl.hpp: define HEDDLE_SEPARATE_COMPILATION for this file and for all others of the program\"\n#endif\n\n")
-        made["heddle/impl.hpp"] = text("heddle/impl.hpp", "the bodies that HEDDLE_SEPARATE_COMPILATION compiles once, in the one file that includes this",
+        made["heddle/impl.hpp"] = text("heddle/impl.hpp", "the bodies for the one file that HEDDLE_SEPARATE_COMPILATION compiles",
                                        bodies).replace("#pragma once\n\n", "#pragma once\n\n" + guard)
     return made
 
@@ -295,7 +300,8 @@ def check(root):
 def self_test():
     """Each tree breaks one rule; the finding must contain the text. The last tree breaks none."""
     def header(name, *body):
-        return {f"heddle/{name}": "\n".join([f"// heddle/{name}: a test.", "#pragma once", *body, ""])}
+        about = "a test (not run on a GPU)." if name.startswith("nccl/") else "a test."
+        return {f"heddle/{name}": "\n".join([f"// heddle/{name}: {about}", "#pragma once", *body, ""])}
 
     low, mesh = header("core/low.hpp"), header("mesh/mesh.hpp")
     cases = [
@@ -340,6 +346,9 @@ def self_test():
         (header("core/a.hpp", "const int most = (std::numeric_limits<int>::max)(), least = (std::min<int>)(most, 2);  // std::min()"), None),
         (header("core/a.hpp", *["//"] * 640), "at most 640 lines"),
         ({"heddle/core/a.hpp": "#pragma once\n"}, "the first line must read"),
+        ({"heddle/core/a.hpp": f"// heddle/core/a.hpp: {'too long ' * 9}.\n#pragma once\n"}, "more than 100"),
+        ({"heddle/nccl/a.hpp": "// heddle/nccl/a.hpp: a test.\n#pragma once\n"}, "say (not run on a GPU)"),
+        ({"heddle/core/a.hpp": "// heddle/core/a.hpp: a test (not run on a GPU).\n#pragma once\n"}, "say (not run on a GPU)"),
         ({"heddle/core/a.hpp": "// heddle/core/b.hpp: wrong name.\n#pragma once\n"}, "the first line must read"),
         ({"heddle/core/a.hpp": "// heddle/core/a.hpp: no guard.\n"}, "no #pragma once"),
         ({**low, "heddle/core.hpp": "// heddle/core.hpp: empty.\n#pragma once\n"}, "lacks ['heddle/core/low.hpp']"),

@@ -1,4 +1,4 @@
-// heddle/compute/activation_formulas.hpp: activations and their derivatives at one number, for kernels of devices.
+// heddle/compute/activation_formulas.hpp: activations and derivatives at one number.
 #pragma once
 
 #include <heddle/compute/host/math.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kernel_arguments.hpp: types of the arguments of kernels: heads, pages of keys, scalars of AdamW, settings of experts and images.
+// heddle/compute/kernel_arguments.hpp: argument types of kernels: heads, pages, scalars.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/core/ownership.hpp: a base that forbids copies and moves, move assignment by destructor and move constructor, and typestates.
+// heddle/core/ownership.hpp: bases that forbid copies or moves, and typestates.
 #pragma once
 
 #include <new>

@@ -1,4 +1,4 @@
-// heddle/infer/falcon_folder.hpp: a drafter of Falcon and its tree in a folder: safetensors, and JSON.
+// heddle/infer/falcon_folder.hpp: a drafter of Falcon and its tree in a folder of files.
 #pragma once
 
 #include <heddle/core/error.hpp>

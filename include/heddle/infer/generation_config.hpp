@@ -1,4 +1,4 @@
-// heddle/infer/generation_config.hpp: end tokens and sampling defaults of a model's folder, from generation_config.json and config.json.
+// heddle/infer/generation_config.hpp: end tokens and sampling defaults of a folder.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/medusa_folder.hpp: heads of Medusa and their tree in a folder: safetensors, and JSON.
+// heddle/infer/medusa_folder.hpp: heads of Medusa and their tree in a folder of files.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/schema_grammar.hpp: compiles a part of JSON Schema to an automaton of the texts that are valid.
+// heddle/infer/schema_grammar.hpp: compiles JSON Schema, in part, to an automaton.
 #pragma once
 
 #include <heddle/core/text.hpp>

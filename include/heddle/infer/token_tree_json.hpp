@@ -1,4 +1,4 @@
-// heddle/infer/token_tree_json.hpp: a tree of tokens, and the members of settings, as files of JSON beside weights hold them.
+// heddle/infer/token_tree_json.hpp: trees of tokens and settings as JSON files.
 #pragma once
 
 #include <heddle/core/error.hpp>

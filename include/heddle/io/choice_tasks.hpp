@@ -1,4 +1,4 @@
-// heddle/io/choice_tasks.hpp: multiple-choice questions, asked and counted as lm-evaluation-harness does.
+// heddle/io/choice_tasks.hpp: multiple-choice tasks, counted as lm-evaluation-harness does.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/family_units.hpp: units of heddle::families: models of each family, and the choice among them.
+// heddle/model/family_units.hpp: compiles models of each family, and their choice.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/hugging_face_model.hpp: a model as a config.json of Hugging Face describes it, and the names of its weights in files.
+// heddle/model/hugging_face_model.hpp: a model by its config.json, and weight names.
 #pragma once
 
 #include <heddle/model/deepseek_config.hpp>

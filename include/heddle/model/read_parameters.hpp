@@ -1,4 +1,4 @@
-// heddle/model/read_parameters.hpp: reads the weights of a stage from named tensors, each rank its own parts.
+// heddle/model/read_parameters.hpp: reads a stage's weights from named tensors.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/write_parameters.hpp: writes the weights of a stage as named tensors, each rank its own parts.
+// heddle/model/write_parameters.hpp: writes a stage's weights as named tensors.
 #pragma once
 
 #include <heddle/core/split.hpp>

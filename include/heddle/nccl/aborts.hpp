@@ -1,4 +1,4 @@
-// heddle/nccl/aborts.hpp: communicators of NCCL's that are aborted beside the thread that used them.
+// heddle/nccl/aborts.hpp: aborts communicators of NCCL's beside their thread (not run on a GPU).
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// heddle/nccl/cccl.hpp: NCCL communicators that CCCL's multi-GPU algorithms take, and CCCL's that heddle takes.
+// heddle/nccl/cccl.hpp: communicators shared with CCCL's algorithms (not run on a GPU).
 #pragma once
 
 #include <heddle/nccl/communicator.hpp>

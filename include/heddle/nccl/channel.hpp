@@ -1,4 +1,4 @@
-// heddle/nccl/channel.hpp: one NCCL communicator: connecting it, watching it, giving it up.
+// heddle/nccl/channel.hpp: one NCCL communicator: start, watch, end (not run on a GPU).
 #pragma once
 
 #include <heddle/comm/blocks.hpp>

@@ -1,4 +1,4 @@
-// heddle/nccl/communicator.hpp: ranks that are GPUs; calls are put on a CUDA stream.
+// heddle/nccl/communicator.hpp: the communicator of ranks that are GPUs (not run on a GPU).
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>

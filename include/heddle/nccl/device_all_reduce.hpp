@@ -1,4 +1,4 @@
-// heddle/nccl/device_all_reduce.hpp: an all-reduce among GPUs as one kernel that reads and writes the memory of all of them.
+// heddle/nccl/device_all_reduce.hpp: an all-reduce as one kernel (not run on a GPU).
 #pragma once
 
 #include <heddle/collective/algorithm/name.hpp>

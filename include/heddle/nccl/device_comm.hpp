@@ -1,4 +1,4 @@
-// heddle/nccl/device_comm.hpp: NCCL's device API: kernels whose blocks meet the same block of the other ranks at barriers, and reach their memory.
+// heddle/nccl/device_comm.hpp: kernels with barriers among GPUs (not run on a GPU).
 #pragma once
 
 #include <heddle/core/text.hpp>

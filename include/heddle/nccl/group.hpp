@@ -1,4 +1,4 @@
-// heddle/nccl/group.hpp: several calls launched as one.
+// heddle/nccl/group.hpp: several calls launched as one (not run on a GPU).
 #pragma once
 
 #include <heddle/nccl/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/nccl/nccl.hpp: the transport `nccl`: every rank of a world has a GPU.
+// heddle/nccl/nccl.hpp: the transport `nccl`: every rank has a GPU (not run on a GPU).
 #pragma once
 
 #include <heddle/comm/flight_recorder.hpp>

@@ -1,4 +1,4 @@
-// heddle/nccl/peer_fold.hpp: the kernel body of an all-reduce whose ranks read and write each other's memory.
+// heddle/nccl/peer_fold.hpp: the kernel body of an all-reduce of peers (not run on a GPU).
 //
 // One source for both targets: `here` is a thread of a block of the kernel, on a GPU (nccl/device_comm.hpp) or of a test on the
 // host. It has `rank()`, `ranks()`, `block()`, `blocks()`, `thread()`, `threads()`, `at<T>(place, rank)`, where a place of a window is on

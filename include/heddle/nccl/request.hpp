@@ -1,4 +1,4 @@
-// heddle/nccl/request.hpp: a started send, receive or collective between GPUs.
+// heddle/nccl/request.hpp: a started send, receive or collective (not run on a GPU).
 #pragma once
 
 #include <heddle/nccl/channel.hpp>

@@ -1,4 +1,4 @@
-// heddle/nccl/start.hpp: a process's rank and its rendezvous, from the environment of the launcher.
+// heddle/nccl/start.hpp: rank and rendezvous from the environment (not run on a GPU).
 #pragma once
 
 #include <heddle/comm/launcher.hpp>

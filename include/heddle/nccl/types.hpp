@@ -1,4 +1,4 @@
-// heddle/nccl/types.hpp: NCCL's names of element types and operators.
+// heddle/nccl/types.hpp: NCCL's element types and operators (not run on a GPU).
 #pragma once
 
 #if !__has_include(<nccl.h>) || !__has_include(<cuda_runtime.h>)

@@ -1,4 +1,4 @@
-// heddle/nccl/window_memory.hpp: memory of NCCL's that is registered with communicators as symmetric windows.
+// heddle/nccl/window_memory.hpp: memory in NCCL's symmetric windows (not run on a GPU).
 #pragma once
 
 #include <heddle/nccl/channel.hpp>

@@ -1,4 +1,4 @@
-// heddle/nccl/windows.hpp: memory that all ranks of an NCCL communicator register with it, for collectives that are called again and again.
+// heddle/nccl/windows.hpp: registered memory for repeated collectives (not run on a GPU).
 #pragma once
 
 #include <heddle/core/error.hpp>

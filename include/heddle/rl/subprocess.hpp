@@ -1,4 +1,4 @@
-// heddle/rl/subprocess.hpp: rewards by a command that reads an answer as a line of JSON and prints a line of JSON.
+// heddle/rl/subprocess.hpp: rewards by a command that reads and prints lines of JSON.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/quantized_weights.hpp: the forms of matrices that files of a model hold in fewer bits than it computes with.
+// heddle/tensor/quantized_weights.hpp: matrices that files hold in fewer bits.
 #pragma once
 
 #include <cstdint>

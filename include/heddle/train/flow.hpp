@@ -1,4 +1,4 @@
-// heddle/train/flow.hpp: parts of a model, each an expression on ranks of its own, as actors that pass boxed values on.
+// heddle/train/flow.hpp: parts of a model on ranks of their own, as actors.
 #pragma once
 
 #include <heddle/compute/value_and_gradient.hpp>

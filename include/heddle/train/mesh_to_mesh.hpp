@@ -1,4 +1,4 @@
-// heddle/train/mesh_to_mesh.hpp: training with the same bits on any number of data-parallel ranks and pipeline stages.
+// heddle/train/mesh_to_mesh.hpp: training with the same bits on any number of ranks.
 #pragma once
 
 #include <heddle/collective/determined.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/elementwise.hpp: activations, biases, casts and rotary positions for the CUDA backend.
+// heddle/compute/cuda/elementwise.hpp: elementwise kernels on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/activation_formulas.hpp>

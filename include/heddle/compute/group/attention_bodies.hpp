@@ -1,4 +1,4 @@
-// heddle/compute/group/attention_bodies.hpp: bodies of attention for backends that launch groups of threads.
+// heddle/compute/group/attention_bodies.hpp: bodies of attention for groups of threads.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

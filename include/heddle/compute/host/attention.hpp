@@ -1,4 +1,4 @@
-// heddle/compute/host/attention.hpp: attention over lists of slices, forward and backward, by blocks of query rows.
+// heddle/compute/host/attention.hpp: attention over slices on the host, forward and backward.
 #pragma once
 
 #include <heddle/core/config.hpp>

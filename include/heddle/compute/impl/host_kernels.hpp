@@ -1,4 +1,4 @@
-// heddle/compute/impl/host_kernels.hpp: the list of the host's kernels that separate compilation compiles once.
+// heddle/compute/impl/host_kernels.hpp: the list of host kernels that are compiled once.
 #pragma once
 
 #include <heddle/compute/host/host.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/elementwise.hpp: GELU, gated activations, biases, casts and look-ups in tables as Kokkos kernels.
+// heddle/compute/kokkos/elementwise.hpp: elementwise kernels and look-ups on Kokkos.
 #pragma once
 
 #include <heddle/compute/activation_formulas.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/ops/attention.hpp: attention as operations: of any mask, grouped heads and pages, and causal over q, k, v side by side.
+// heddle/compute/ops/attention.hpp: attention as operations: masks, grouped heads, pages.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

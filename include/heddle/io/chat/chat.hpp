@@ -1,4 +1,4 @@
-// heddle/io/chat/chat.hpp: conversations as the text and the tokens that Llama-3, Qwen and DeepSeek models were trained on.
+// heddle/io/chat/chat.hpp: conversations in the formats of Llama-3, Qwen and DeepSeek.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/chat/folder.hpp: the chat template of a model's folder, and the tokens that it is given.
+// heddle/io/chat/folder.hpp: a folder's chat template, and the tokens it is given.
 #pragma once
 
 #include <heddle/core/error.hpp>

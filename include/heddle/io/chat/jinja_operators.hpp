@@ -1,4 +1,4 @@
-// heddle/io/chat/jinja_operators.hpp: members, slices and arithmetic of chat templates, counted in steps.
+// heddle/io/chat/jinja_operators.hpp: members, slices, arithmetic of chat templates.
 #pragma once
 
 #include <heddle/io/chat/jinja_value.hpp>

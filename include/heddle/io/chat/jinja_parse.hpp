@@ -1,4 +1,4 @@
-// heddle/io/chat/jinja_parse.hpp: reads the source of a chat template into statements and expressions.
+// heddle/io/chat/jinja_parse.hpp: parses the source of a chat template.
 #pragma once
 
 #include <heddle/io/chat/jinja_lexer.hpp>

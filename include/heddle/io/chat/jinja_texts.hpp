@@ -1,4 +1,4 @@
-// heddle/io/chat/jinja_texts.hpp: the methods of str, dict and list in chat templates, as Python has them.
+// heddle/io/chat/jinja_texts.hpp: methods of str, dict and list in chat templates.
 #pragma once
 
 #include <heddle/io/chat/chat.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/chat/jinja_value.hpp: the values of chat templates, and their texts as Python writes them.
+// heddle/io/chat/jinja_value.hpp: values of chat templates, and their text.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/chat/samples.hpp: conversations as training samples of which the assistant's turns are learned.
+// heddle/io/chat/samples.hpp: conversations as training samples of the answers.
 #pragma once
 
 #include <heddle/core/error.hpp>

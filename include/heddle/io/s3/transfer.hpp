@@ -1,4 +1,4 @@
-// heddle/io/s3/transfer.hpp: bodies, answers and connections of requests to a bucket, and the times of its reads.
+// heddle/io/s3/transfer.hpp: requests to a bucket: bodies, answers, connections, times.
 #pragma once
 
 #if !__has_include(<curl/curl.h>)

@@ -1,4 +1,4 @@
-// heddle/io/safetensors/packed_matrix.hpp: reads a matrix whose numbers of 2 to 8 bits lie in words of 32, or of 4 in bytes, times the scales of its groups.
+// heddle/io/safetensors/packed_matrix.hpp: reads matrices packed in 2 to 8 bits.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/safetensors/parts.hpp: writes a folder of safetensors together, each rank its own bytes into the shared files.
+// heddle/io/safetensors/parts.hpp: writes shared safetensors files, each rank its part.
 #pragma once
 
 #include <heddle/io/safetensors/writer.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/hugging_face/config.hpp: the family and sizes of a model from Hugging Face's config.json, and the names of its weights.
+// heddle/model/hugging_face/config.hpp: family, sizes, weight names by config.json.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)

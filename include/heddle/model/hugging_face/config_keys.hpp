@@ -1,4 +1,4 @@
-// heddle/model/hugging_face/config_keys.hpp: keys of a config.json without effect on weights and forward pass, and the refusal of unknown ones.
+// heddle/model/hugging_face/config_keys.hpp: config.json keys without effect.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)

@@ -1,4 +1,4 @@
-// heddle/model/hugging_face/config_object.hpp: reads the keys of an object of JSON, each with what is accepted, and refuses all others.
+// heddle/model/hugging_face/config_object.hpp: reads known keys, refuses others.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)

@@ -1,4 +1,4 @@
-// heddle/model/hugging_face/quantization.hpp: reads how the files of a model have matrices in fewer bits from its config.json.
+// heddle/model/hugging_face/quantization.hpp: reads matrix formats of a folder.
 #pragma once
 
 #include <heddle/model/hugging_face/config_object.hpp>

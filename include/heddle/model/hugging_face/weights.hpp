@@ -1,4 +1,4 @@
-// heddle/model/hugging_face/weights.hpp: opens the weights of a Hugging Face folder and checks that they are the whole of a model.
+// heddle/model/hugging_face/weights.hpp: opens a folder's weights and checks them.
 #pragma once
 
 #include <heddle/core/error.hpp>

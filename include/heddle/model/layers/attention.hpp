@@ -1,4 +1,4 @@
-// heddle/model/layers/attention.hpp: causal self-attention with one product for queries, keys and values.
+// heddle/model/layers/attention.hpp: causal self-attention with one product for q, k, v.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_exchange.hpp: sends rows to the ranks that hold their experts, and back.
+// heddle/model/layers/expert_exchange.hpp: sends rows to ranks of experts, and back.
 #pragma once
 
 #include <heddle/core/monoid.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_layouts.hpp: the layouts of a mixture of experts, and the axes that rows travel along to them.
+// heddle/model/layers/expert_layouts.hpp: layouts of experts, and axes of their rows.
 #pragma once
 
 #include <heddle/core/type_list.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_policies.hpp: policies of a mixture of experts: which choices experts take, and how rows travel to them.
+// heddle/model/layers/expert_policies.hpp: policies of experts: their choices, travel of rows.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_router.hpp: the routers of mixtures of experts: a linear layer and the rule that chooses by its logits.
+// heddle/model/layers/expert_router.hpp: routers: a linear layer and a rule of choice.
 #pragma once
 
 #include <heddle/compute/ops/expert_choice.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/experts.hpp: a mixture of experts: a router, and gated MLPs of which each token takes a few.
+// heddle/model/layers/experts.hpp: a mixture of experts: a router, and gated MLPs.
 #pragma once
 
 #include <heddle/core/monoid.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/grouped_attention.hpp: causal self-attention with grouped queries and rotary positions.
+// heddle/model/layers/grouped_attention.hpp: grouped-query attention with positions.
 #pragma once
 
 #include <heddle/compute/long_rotary.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/paper/backend.hpp: a backend that computes nothing and notes which kernels it is called with.
+// heddle/model/paper/backend.hpp: a backend that computes nothing and notes kernels.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/hugging_face/byte_gpt2.hpp: the files of Hugging Face beside the weights of a GPT-2 that was trained here, and whose tokens are bytes.
+// heddle/train/hugging_face/byte_gpt2.hpp: files beside the weights of a byte GPT-2.
 #pragma once
 
 #include <heddle/core/error.hpp>

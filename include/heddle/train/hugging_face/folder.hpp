@@ -1,4 +1,4 @@
-// heddle/train/hugging_face/folder.hpp: writes the weights of a model's stages as a folder of Hugging Face.
+// heddle/train/hugging_face/folder.hpp: writes stages' weights for Hugging Face.
 #pragma once
 
 #include <heddle/core/error.hpp>

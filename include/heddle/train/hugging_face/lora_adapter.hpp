@@ -1,4 +1,4 @@
-// heddle/train/hugging_face/lora_adapter.hpp: writes the adapters of a model's stages as the files of the PEFT package.
+// heddle/train/hugging_face/lora_adapter.hpp: writes adapters as PEFT's files.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/torch/shards.hpp: writes named tensors as PyTorch's ranks do, each rank files with its own boxes.
+// heddle/train/torch/shards.hpp: writes tensors as PyTorch's ranks do, by boxes.
 #pragma once
 
 #include <heddle/core/error.hpp>

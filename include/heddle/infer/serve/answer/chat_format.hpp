@@ -1,4 +1,4 @@
-// heddle/infer/serve/answer/chat_format.hpp: the chat template of a model's folder, known by its source or named, and conversations as its tokens.
+// heddle/infer/serve/answer/chat_format.hpp: chat templates and tokens of conversations.
 #pragma once
 
 #include <heddle/core/error.hpp>

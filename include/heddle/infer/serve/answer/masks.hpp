@@ -1,4 +1,4 @@
-// heddle/infer/serve/answer/masks.hpp: the masks of calls whose answers are constrained: to JSON objects, to a JSON schema, to a regular expression.
+// heddle/infer/serve/answer/masks.hpp: masks of JSON, JSON schema, regular expressions.
 #pragma once
 
 #include <heddle/infer/dfa_mask.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/serve/answer/text.hpp: turns the events of a request into text: whole characters, stop strings, log-probabilities.
+// heddle/infer/serve/answer/text.hpp: text of a request's events, with stop strings.
 #pragma once
 
 #include <heddle/infer/event.hpp>

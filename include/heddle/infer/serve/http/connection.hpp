@@ -1,4 +1,4 @@
-// heddle/infer/serve/http/connection.hpp: a connection of an HTTP server with deadlines, and the threads that connections run on.
+// heddle/infer/serve/http/connection.hpp: HTTP connections with deadlines and threads.
 #pragma once
 
 #if !__has_include(<httplib.h>)

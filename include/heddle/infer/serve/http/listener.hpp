@@ -1,4 +1,4 @@
-// heddle/infer/serve/http/listener.hpp: accepts connections and answers their requests by the handlers of httplib's server.
+// heddle/infer/serve/http/listener.hpp: accepts connections and answers by handlers.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/serve/http/server.hpp: an HTTP server with OpenAI's interface for a queue of requests.
+// heddle/infer/serve/http/server.hpp: an HTTP server with OpenAI's interface.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/serve/openai/api_error.hpp: errors of OpenAI's HTTP interface: a status, and a JSON body that says what and where.
+// heddle/infer/serve/openai/api_error.hpp: errors of OpenAI's interface: status, JSON.
 #pragma once
 
 #include <heddle/core/error.hpp>

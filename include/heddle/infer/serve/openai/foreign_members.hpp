@@ -1,4 +1,4 @@
-// heddle/infer/serve/openai/foreign_members.hpp: members of calls that other servers answer and this one refuses by name.
+// heddle/infer/serve/openai/foreign_members.hpp: members that are refused by name.
 #pragma once
 
 #include <heddle/infer/serve/openai/api_error.hpp>

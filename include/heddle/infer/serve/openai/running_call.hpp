@@ -1,4 +1,4 @@
-// heddle/infer/serve/openai/running_call.hpp: a call whose requests are in a queue: its text as it comes, its end, its cancellation.
+// heddle/infer/serve/openai/running_call.hpp: a running call: its text, end, cancel.
 #pragma once
 
 #include <heddle/core/text.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/serve/openai/tool_messages.hpp: the members of messages that are about calls of tools.
+// heddle/infer/serve/openai/tool_messages.hpp: members of messages on tool calls.
 #pragma once
 
 #include <heddle/core/error.hpp>
