@@ -55,7 +55,7 @@ asked_choices ask_choices(const std::string& model, const std::string& file, con
         out.samples.push_back(io::choice_tokens(tokenizer, out.tasks[i].context, delimiter + choice, how));
       } catch (const heddle::config_error& e) {
         throw heddle::config_error("heddle: '" + file + "', question " + std::to_string(i + 1) + ": " +
-                                   std::string(heddle::detail::without_prefix(e.what())));
+                                   std::string(heddle::without_prefix(e.what())));
       }
   return out;
 }

@@ -40,12 +40,10 @@ struct evaluation {
   }
   row zeros(std::int64_t n) { return row_of(std::vector<T>(static_cast<std::size_t>(n), T(0))); }
   matrix zeros(std::int64_t rows, std::int64_t columns) { return shaped(zeros(rows * columns), rows, columns); }
-  row row_of(const std::vector<T>& x) {
-    return hd::detail::row_at<space>(t.keep(x), static_cast<std::int64_t>(x.size()));
-  }
+  row row_of(const std::vector<T>& x) { return hd::row_at<space>(t.keep(x), static_cast<std::int64_t>(x.size())); }
   template <class E>
   auto list(std::vector<E> x) {
-    return hd::detail::row_at<space>(static_cast<const E*>(t.keep(x)), static_cast<std::int64_t>(x.size()));
+    return hd::row_at<space>(static_cast<const E*>(t.keep(x)), static_cast<std::int64_t>(x.size()));
   }
   hd::matrix_view<std::int32_t, space> indices(std::int64_t rows, std::int64_t columns) {
     return {t.keep(std::vector<std::int32_t>(static_cast<std::size_t>(rows * columns), -7)),
@@ -60,7 +58,7 @@ struct evaluation {
     double* const sum = t.keep(numbers{0});
     f(t.number(sum));
     numbers value(1);
-    backend.queue().copy(hd::detail::row_at<space>(sum, 1), value);
+    backend.queue().copy(hd::row_at<space>(sum, 1), value);
     backend.queue().wait();
     backend.queue().copy(std::vector<T>{static_cast<T>(value[0])}, out);
     backend.queue().wait();
@@ -342,14 +340,14 @@ void check_gradients_of_experts() {
           const auto x = e.shaped(e.in[0], tokens, width), logits = e.shaped(e.in[1], tokens, experts);
           const stack w(e.in[2].address(), hd::dynamic_shape<3>(here, width, 2));
           const auto ids = e.indices(tokens, k), places = e.indices(tokens, k), sources = e.indices(1, tokens * k);
-          const auto row_of = [](auto m) { return hd::detail::row_at<space>(m.address(), m.size()); };
+          const auto row_of = [](auto m) { return hd::row_at<space>(m.address(), m.size()); };
           auto weights = e.zeros(tokens, k), moved = e.zeros(tokens * k, width), y = e.zeros(tokens * k, 2);
           std::int64_t* const begins = e.t.keep(std::vector<std::int64_t>(static_cast<std::size_t>(here + 1)));
           co::run<co::ops::top_k<Rule>>(e.backend, logits, ids, weights);
           // The experts from the second on: choices of the first go nowhere.
-          co::run<co::ops::route>(e.backend, e.read(ids), 1, hd::detail::row_at<space>(begins, here + 1),
-                                  row_of(sources), places);
-          const auto offsets = hd::detail::row_at<space>(static_cast<const std::int64_t*>(begins), here + 1);
+          co::run<co::ops::route>(e.backend, e.read(ids), 1, hd::row_at<space>(begins, here + 1), row_of(sources),
+                                  places);
+          const auto offsets = hd::row_at<space>(static_cast<const std::int64_t*>(begins), here + 1);
           co::run<co::ops::permute>(e.backend, x, row_of(e.read(sources)), moved);
           co::grouped_matmul<transpose::no>(e.backend, moved, offsets, w, y, e.weight[0] * 0);
           co::run<co::ops::unpermute>(e.backend, y, e.read(places), weights, e.shaped(e.out, tokens, 2));

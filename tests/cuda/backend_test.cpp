@@ -396,7 +396,7 @@ TEST_CASE("a captured product keeps its memory when a later product needs more",
     const auto of = [](auto& x, std::int64_t n) { return hd::matrix_view<float, memory>(x.address(), {n, n}); };
     multiply(backend, of(a, 4), of(b, 4), of(c, 4));  // takes its memory
     std::vector<float> expected(16), got(16);
-    queue.copy(hd::detail::row_at<memory>(c.address(), 16), expected);
+    queue.copy(hd::row_at<memory>(c.address(), 16), expected);
     queue.wait();
     auto graph = hd::cuda_graph::capture(queue, [&] { multiply(backend, of(a, 4), of(b, 4), of(c, 4)); });
     multiply(backend, of(a, 64), of(b, 64), of(d, 64));
@@ -404,7 +404,7 @@ TEST_CASE("a captured product keeps its memory when a later product needs more",
     queue.zero(c);
     graph.launch(queue);
     std::vector<float> untouched(16);
-    queue.copy(hd::detail::row_at<memory>(c.address(), 16), got);
+    queue.copy(hd::row_at<memory>(c.address(), 16), got);
     queue.copy(where_it_was, untouched);
     queue.wait();
     return got == expected && untouched == std::vector<float>(16);

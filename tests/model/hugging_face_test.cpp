@@ -1109,8 +1109,8 @@ TEST_CASE("a tensor with several parameters has the rows of all of them, or its 
     CHECK_THROWS_MATCHES(
         opened(of), hd::layout_error,
         Catch::Matchers::Message("heddle: the tensor " + name + ": the parameters in it have together the shape " +
-                                 hd::detail::shown_extents(std::vector<std::int64_t>{rows, config.width}) +
-                                 ", the tensor " + hd::detail::shown_extents(tensors.at(name))));
+                                 hd::shown_extents(std::vector<std::int64_t>{rows, config.width}) + ", the tensor " +
+                                 hd::shown_extents(tensors.at(name))));
   };
   const std::int64_t all = tensors.at(queries)[0];
   for (const int heads : {1, 3}) {  // the files have 2

@@ -145,8 +145,8 @@ outcome train(const setup& s) {
               if (t.steps_done() != s.poisoned_before) return;
               if (world.rank() == 0) {
                 using scalar = typename Model::scalar;
-                const std::vector<scalar> bad{hd::detail::converted<scalar>(std::numeric_limits<double>::quiet_NaN())};
-                t.backend().queue().copy(bad, hd::detail::part_of_row<hd::cuda_memory>(t.stage(0).weights(), 3, 1));
+                const std::vector<scalar> bad{hd::converted<scalar>(std::numeric_limits<double>::quiet_NaN())};
+                t.backend().queue().copy(bad, hd::part_of_row<hd::cuda_memory>(t.stage(0).weights(), 3, 1));
                 t.backend().queue().wait();
               }
               before = state();

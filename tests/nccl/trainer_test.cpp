@@ -637,10 +637,9 @@ TEST_CASE("a sum among ranks in the order of a queue is added in the order of th
         hd::buffer<double, checked_memory> row(queue, elements, "row");
         hd::buffer<double, checked_memory> scratch(queue, room * (static_cast<int>(ranks.size()) - 1), "scratch");
         queue.copy(mine, row);
-        hd::sum_among(queue, pipe, std::span<const int>(ranks),
-                      hd::detail::row_at<checked_memory>(row.address(), elements),
-                      hd::detail::row_at<checked_memory>(scratch.address(), static_cast<std::int64_t>(scratch.size())),
-                      5, [&](auto a, auto b, auto to) {
+        hd::sum_among(queue, pipe, std::span<const int>(ranks), hd::row_at<checked_memory>(row.address(), elements),
+                      hd::row_at<checked_memory>(scratch.address(), static_cast<std::int64_t>(scratch.size())), 5,
+                      [&](auto a, auto b, auto to) {
                         queue.run(
                             [](auto x, auto y, auto sum) {
                               for (std::int64_t i = 0; i < sum.size(); ++i) sum(i) = x(i) + y(i);

@@ -117,7 +117,7 @@ struct paired_dimensions {
         s += in_stride[last];
         t += out_stride[last];
       }
-    } while (heddle::v0::detail::next_index(last, [&](std::size_t d) {
+    } while (next_index(last, [&](std::size_t d) {
       source += in_stride[d];
       target += out_stride[d];
       if (++index[d] < extent[d]) return true;

@@ -74,7 +74,7 @@ struct head_rows {
 template <class T, class Space>
 constexpr head_rows<T, Space> heads_of(matrix_view<T, Space> m, std::int64_t heads, std::int64_t head_dim,
                                        std::int64_t first = 0) {
-  const std::int64_t end = heddle::detail::sum_of(first, heddle::detail::product_of(heads, head_dim));
+  const std::int64_t end = sum_of_counts(first, product_of_counts(heads, head_dim));
   if (heads < 0 || head_dim < 0 || end < 0 || end > m.extent(1))
     throw layout_error("heddle: heads_of: " + std::to_string(heads) + " heads of " + std::to_string(head_dim) +
                        " columns from column " + std::to_string(first) + " on should lie in a matrix of " +

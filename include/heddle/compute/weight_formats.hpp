@@ -100,7 +100,7 @@ namespace detail {
 template <class F>
 using scale_member = typename F::scale;
 template <class F>
-using scale_of_format = heddle::detail::member_or<float, scale_member, F>;
+using scale_of_format = member_or<float, scale_member, F>;
 }  // namespace detail
 
 /// Whether products round their other operand to 8 bits.

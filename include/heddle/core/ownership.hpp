@@ -26,9 +26,9 @@
 /// Of a constructor or function whose result is in this state.
 #define HEDDLE_RETURNS_STATE(state) HEDDLE_STATE(return_typestate(state))
 
-namespace heddle::inline v0::detail {
+namespace heddle::inline v0 {
 
-// Base of classes that are neither copied nor moved.
+/// Base of classes that are neither copied nor moved.
 class uncopyable {
  public:
   uncopyable(const uncopyable&) = delete;
@@ -39,10 +39,10 @@ class uncopyable {
   ~uncopyable() = default;
 };
 
-// Move assignment by destructor and move constructor: the old value ends, then the other takes its place. For classes that nothing
-// derives from, since a base cannot be replaced.
+/// Move assignment by destructor and move constructor: the old value ends, then the other takes its place. For classes
+/// that nothing derives from, since a base cannot be replaced.
 template <class T>
-T& replace(T& old, T&& other) noexcept {
+T& move_assign(T& old, T&& other) noexcept {
   static_assert(std::is_final_v<T>,
                 "heddle: a class that is assigned by replacement is final, as a base is not replaced");
   static_assert(
@@ -56,4 +56,4 @@ T& replace(T& old, T&& other) noexcept {
   return *at;
 }
 
-}  // namespace heddle::inline v0::detail
+}  // namespace heddle::inline v0

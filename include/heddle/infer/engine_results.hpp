@@ -213,7 +213,7 @@ class engine_results : protected engine_batch<Runner, Policies> {
     e.finish = finish_reason::error;
     e.message =
         "heddle: request " + std::to_string(q.id) + ", token " + std::to_string(q.answered()) + " of the answer: ";
-    e.message += heddle::v0::detail::without_prefix(problem.what());
+    e.message += without_prefix(problem.what());
     events_.push_back(std::move(e));
   }
   // The event's token behind the answer.

@@ -127,8 +127,7 @@ void read_falcon_weights(const std::filesystem::path& folder, model::falcon_draf
   const std::filesystem::path from = folder / "falcon_drafter.safetensors";
   const io::safetensors_file file(from);
   const auto wrong = [&](std::string_view tensor, const std::string& what) {
-    return config_error("heddle: '" + from.string() + "', tensor '" + heddle::v0::detail::shown_name(tensor) +
-                        "': " + what);
+    return config_error("heddle: '" + from.string() + "', tensor '" + shown_name(tensor) + "': " + what);
   };
   std::set<std::string, std::less<>> known;
   // All is looked at before anything is read, so that a drafter that throws is as it was.

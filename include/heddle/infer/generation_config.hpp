@@ -79,7 +79,7 @@ inline sampling_defaults read_sampling_defaults(const std::filesystem::path& fol
   try {
     require_request({.prompt = {0}, .sampling = o}, 1, 2);
   } catch (const request_error& e) {
-    throw config_error("heddle: '" + path.string() + "': " + std::string(heddle::v0::detail::without_prefix(e.what())));
+    throw config_error("heddle: '" + path.string() + "': " + std::string(without_prefix(e.what())));
   }
   out.about = about.str();
   return out;

@@ -53,7 +53,7 @@ class schema_grammar {
       throw;
     } catch (const grammar_error& e) {  // the grammar's own, which knows no place: that of what is most of it
       if (2 * (g_.states() - before) < g_.states() && at != "#") throw;
-      wrong(at, std::string(heddle::v0::detail::without_prefix(e.what())));
+      wrong(at, std::string(without_prefix(e.what())));
     }
   }
   // Whether a reference is within itself.
@@ -145,7 +145,7 @@ class schema_grammar {
   static void only(const ordered_schema& s, const std::string& at, std::initializer_list<std::string_view> known) {
     for (const auto& [name, value] : s.items())
       if (std::count(known.begin(), known.end(), name) == 0 && restricts(name))
-        wrong(at, "'" + io::detail::shown_name(name) + "' is not supported here");
+        wrong(at, "'" + shown_name(name) + "' is not supported here");
   }
 
   std::int32_t reference(std::int32_t from, const ordered_schema& s, const std::string& at) {
@@ -163,10 +163,10 @@ class schema_grammar {
     try {
       if (is_new) to = &root_.at(ordered_schema::json_pointer(text.substr(1)));
     } catch (const ordered_schema::exception&) {
-      wrong(at, "'$ref' \"" + io::detail::shown_name(text) + "\" is not there");
+      wrong(at, "'$ref' \"" + shown_name(text) + "\" is not there");
     }
     open_.push_back(text);
-    const std::int32_t end = append(from, *to, io::detail::shown_name(text));
+    const std::int32_t end = append(from, *to, shown_name(text));
     open_.pop_back();
     return end;
   }
@@ -229,7 +229,7 @@ class schema_grammar {
       if (s.contains("properties")) return {"object"};
       if (s.contains("items")) return {"array"};
       for (const auto& [name, value] : s.items())
-        if (restricts(name)) wrong(at, "'" + io::detail::shown_name(name) + "' is not supported without 'type'");
+        if (restricts(name)) wrong(at, "'" + shown_name(name) + "' is not supported without 'type'");
     }
     const ordered_schema& type = s["type"];
     if (type.is_array()) g_.count(static_cast<std::int64_t>(type.size()));
@@ -329,8 +329,7 @@ class schema_grammar {
       g_.jump(first, begin);
       g_.jump(mark(later, ','), begin);
       const std::string key = ordered_schema(name).dump();
-      g_.jump(append(mark(g_.literal(begin, key), ':'), value, at + "/properties/" + io::detail::shown_name(name)),
-              next_later);
+      g_.jump(append(mark(g_.literal(begin, key), ':'), value, at + "/properties/" + shown_name(name)), next_later);
       if (required.count(name) == 0) {
         g_.jump(first, next_first);
         g_.jump(later, next_later);
@@ -396,7 +395,7 @@ class schema_grammar {
         end = pattern.append(g_, end, true);
         if (!pattern.ends()) end = g_.repeat(end, 0, -1, any);
       } catch (const grammar_error& e) {
-        wrong(at + "/pattern", std::string(heddle::v0::detail::without_prefix(e.what())));
+        wrong(at + "/pattern", std::string(without_prefix(e.what())));
       }
     } else if (const std::string form = least == 0 && most < 0 ? form_of(s) : ""; !form.empty()) {
       end = regex(form).append(g_, end, true);
@@ -556,7 +555,7 @@ inline std::shared_ptr<const byte_dfa> compile_schema(const ordered_schema& sche
         return g.compile(end, bytes);
       } catch (const grammar_error& e) {  // the whole one is too large, or no text fits it
         throw grammar_error("heddle: a JSON schema, at '" + values.largest() +
-                            "': " + std::string(heddle::v0::detail::without_prefix(e.what())));
+                            "': " + std::string(without_prefix(e.what())));
       }
     } catch (const grammar_error&) {
       if (!values.recursive() || recursion == 1) throw;

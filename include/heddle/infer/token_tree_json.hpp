@@ -28,7 +28,7 @@ class strict_settings {
     for (const std::string_view m : members) (known += known.empty() ? "'" : ", '").append(m) += "'";
     for (const auto& [name, value] : object_.items())
       if (std::find(members.begin(), members.end(), name) == members.end())
-        throw wrong("should have the members " + known + ", got '" + heddle::v0::detail::shown_name(name) + "'");
+        throw wrong("should have the members " + known + ", got '" + shown_name(name) + "'");
     for (const std::string_view m : members)
       if (!object_.contains(m))
         throw wrong("should have the members " + known + ", '" + std::string(m) + "' is not there");

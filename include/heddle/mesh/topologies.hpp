@@ -17,7 +17,7 @@ namespace topologies {
 
 namespace detail {
 inline std::string refusal(const char* before, int number, const char* after) {
-  return heddle::detail::text_of({before, number, after});
+  return text_of({before, number, after});
 }
 
 inline std::string too_few(int number, const char* what) {

@@ -73,14 +73,13 @@ std::int64_t first_element_of(const Tensor& tensor, const parameter& p, stored_a
     if (wanted.size() != 2)
       throw layout_error("heddle: " + std::string(tensor.where()) +
                          " should be a transposed matrix for the parameter '" + p.name + "' of shape " +
-                         heddle::v0::detail::shown_extents(wanted));
+                         shown_extents(wanted));
     std::swap(wanted[0], wanted[1]);
   }
   const std::span<const std::int64_t> published = tensor.shape();
   if (!std::equal(wanted.begin(), wanted.end(), published.begin(), published.end()))
     throw layout_error("heddle: " + std::string(tensor.where()) + ": the parameter '" + p.name + "' has the shape " +
-                       heddle::v0::detail::shown_extents(wanted) + ", the tensor " +
-                       heddle::v0::detail::shown_extents(published));
+                       shown_extents(wanted) + ", the tensor " + shown_extents(published));
   return first;
 }
 
@@ -227,8 +226,7 @@ void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {},
       } else {
         std::vector<T> values(static_cast<std::size_t>(p.count));
         detail::read_part(tensor, p, from, std::span<T>(values));
-        stage.queue().copy(
-            values, heddle::v0::detail::row_at<space>(heddle::v0::detail::first_element(weights) + p.offset, p.count));
+        stage.queue().copy(values, row_at<space>(first_element(weights) + p.offset, p.count));
         stage.queue().wait();
       }
     });
@@ -247,7 +245,7 @@ void require_all_read(const std::vector<std::string>& parameters, const std::vec
   int count = 0;
   for (const std::string& name : names)
     if (read.count(name) == 0 && !ignored(std::string_view(name)) && ++count <= 3)
-      others += " '" + heddle::v0::detail::shown_name(name) + "'";
+      others += " '" + shown_name(name) + "'";
   if (count > 0)
     throw config_error("heddle: " + std::to_string(count) + " of " + std::to_string(names.size()) +
                        " tensors belong to no parameter of the model, such as" + others);

@@ -65,8 +65,8 @@ class resident_layers {
   void saved(int /*slot*/, int /*layer*/) noexcept {}
   row_view<T, Space> need(int slot, int layer) noexcept {
     const std::int64_t begin = layer > 0 ? ends_[static_cast<std::size_t>(layer) - 1] : 0;
-    return heddle::v0::detail::row_at<Space>(memory_.address() + slot * slot_elements_ + begin,
-                                             ends_[static_cast<std::size_t>(layer)] - begin);
+    return row_at<Space>(memory_.address() + slot * slot_elements_ + begin,
+                         ends_[static_cast<std::size_t>(layer)] - begin);
   }
   void done(int /*slot*/, int /*layer*/) noexcept {}
   void forget(int /*slot*/) noexcept {}

@@ -44,7 +44,7 @@ class stream_rows {
   const T* gather(typename Space::queue& queue, const T* own, extent_of_batch e, [[maybe_unused]] T* all) const {
     if constexpr (are_split) {
       layers::settle_in<own_layout, whole_layout>(*world_, queue, e.rows(), elements_of(matrix(own, e)),
-                                                  heddle::detail::row_at<Space>(all, e.rows() * width_));
+                                                  row_at<Space>(all, e.rows() * width_));
       return all;
     } else {
       return own;

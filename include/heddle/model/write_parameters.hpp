@@ -143,7 +143,7 @@ void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of =
     if (!p.counted) return;  // another rank has the same
     for_each_tensor(p, [&](const parameter& one) {
       const source_name to = name_of(std::string_view(one.name));
-      const auto here = heddle::v0::detail::part_of_row<space>(weights, one.offset, one.count);
+      const auto here = part_of_row<space>(weights, one.offset, one.count);
       const auto values = read_on_host<T, space>(stage.queue(), here);
       detail::write_part(sink.tensor(to.name), one, to, std::span<const T>(values.elements()), copy);
     });

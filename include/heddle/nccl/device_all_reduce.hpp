@@ -84,7 +84,7 @@ struct nccl_device_all_reduce {
       } else if constexpr (nccl_operator<Op> != ncclNumOps && nccl_type<T> != ncclNumTypes) {
         comm.all_reduce(x, y, op);
       } else {
-        channel.refuse(impl::text_of(
+        channel.refuse(text_of(
             {"all_reduce by ", name, ": NCCL itself does not fold these elements with this operator, and ",
              grouped       ? "a group of calls is open"
              : !in_windows ? "they are not in registered windows of the communicator (nccl_windows)"

@@ -170,19 +170,19 @@ class nccl_device_comm {
     if (state_ == nullptr) {
       int library = 0;
       static_cast<void>(ncclGetVersion(&library));
-      channel_->refuse(detail::text_of({"nccl_device_comm: ",
-                                        channel_->lacks_device_api()
-                                            ? "NCCL has no symmetric memory here: expected GPUs that load and store "
-                                              "each other's memory, and no NCCL_CUMEM_ENABLE=0"
-                                            : "expected the library of the header that this program was compiled with",
-                                        "; the header is NCCL ", detail::nccl_version_text(NCCL_VERSION_CODE),
-                                        ", the library ", detail::nccl_version_text(library)}));
+      channel_->refuse(text_of({"nccl_device_comm: ",
+                                channel_->lacks_device_api()
+                                    ? "NCCL has no symmetric memory here: expected GPUs that load and store "
+                                      "each other's memory, and no NCCL_CUMEM_ENABLE=0"
+                                    : "expected the library of the header that this program was compiled with",
+                                "; the header is NCCL ", detail::nccl_version_text(NCCL_VERSION_CODE), ", the library ",
+                                detail::nccl_version_text(library)}));
     }
 #if NCCL_VERSION_CODE >= 22800 && __has_include(<nccl_device.h>)
     // Known only now: NCCL finds its teams with the first window or device communicator.
     if (const int team = ncclTeamLsa(channel_->connected()).nRanks; team != size())
-      channel_->refuse(detail::text_of({"nccl_device_comm: expected one LSA team of ", size(),
-                                        " ranks, GPUs that load and store each other's memory, got one of ", team}));
+      channel_->refuse(text_of({"nccl_device_comm: expected one LSA team of ", size(),
+                                " ranks, GPUs that load and store each other's memory, got one of ", team}));
 #endif
   }
 

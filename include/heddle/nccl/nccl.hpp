@@ -121,7 +121,7 @@ struct basic_nccl {
   }
   static void check(const char* function, cudaError_t result) {
     if (result == cudaSuccess) return;
-    throw comm_error(detail::text_of({"heddle: nccl: ", function, ": ", cudaGetErrorString(result)}));
+    throw comm_error(text_of({"heddle: nccl: ", function, ": ", cudaGetErrorString(result)}));
   }
 
   struct owned_stream {

@@ -30,7 +30,7 @@ class returning_weights {
     const std::int64_t n = model::of_stage::flat_elements(stage);
     memory_ = buffer<T, space>(queue, n, "weights that come back");
     queue.zero(memory_);  // between parameters they are zeros
-    stage.lend_weights(heddle::v0::detail::row_at<space>(memory_.address(), n));
+    stage.lend_weights(row_at<space>(memory_.address(), n));
   }
   void give_back(Stage& stage) {
     stage.lend_weights({});

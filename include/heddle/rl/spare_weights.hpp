@@ -33,8 +33,8 @@ class spare_weights {
 
  private:
   auto& queue() { return train::detail::queue_of_stage(*stage_); }
-  std::int64_t elements() const { return static_cast<std::int64_t>(heddle::v0::detail::count_of(stage_->weights())); }
-  auto row() { return heddle::v0::detail::row_at<space>(memory_.address(), elements()); }
+  std::int64_t elements() const { return static_cast<std::int64_t>(element_count(stage_->weights())); }
+  auto row() { return row_at<space>(memory_.address(), elements()); }
 
   Stage* stage_;
   buffer<T, space> memory_;

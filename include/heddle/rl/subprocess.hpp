@@ -23,11 +23,10 @@ inline judgement judgement_of_line(std::string_view line) {
     const nlohmann::json said = io::parse_json(line, "the judge's line");
     const auto reward = said.is_object() ? said.find("reward") : said.end();
     if (reward == said.end() || !reward->is_number())
-      return {0,
-              "the judge's line should be an object with a number \"reward\", got " + heddle::detail::shown_name(line)};
+      return {0, "the judge's line should be an object with a number \"reward\", got " + shown_name(line)};
     return {reward->get<double>(), {}};
   } catch (const error& e) {
-    return {0, std::string(heddle::detail::without_prefix(e.what()))};
+    return {0, std::string(without_prefix(e.what()))};
   }
 }
 

@@ -55,7 +55,7 @@ class rank_counts {
 
 template <std::size_t Rank>
 std::int64_t elements_of(const std::array<std::int64_t, Rank>& extents) {
-  return counted(product_of(extents), extents, "has more elements");
+  return counted(product_of_counts(extents), extents, "has more elements");
 }
 
 // One step as numbers: who takes part in it, and which parts they hold before and after. It knows sizes and cuts, not layouts: however

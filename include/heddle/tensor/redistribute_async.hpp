@@ -293,7 +293,7 @@ pending_redistribution final {
   pending_redistribution(pending_redistribution&&) = default;
   HEDDLE_SETS_STATE(unconsumed)
   pending_redistribution& operator=(pending_redistribution&& other) noexcept {
-    return detail::replace(*this, std::move(other));
+    return move_assign(*this, std::move(other));
   }
   HEDDLE_CALLABLE_WHEN("consumed") ~pending_redistribution() { end(); }
 

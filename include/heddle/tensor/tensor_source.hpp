@@ -101,8 +101,8 @@ void read_shard(const Source& source, std::string_view name, sharded<T, Rank, La
     std::reverse(wanted.begin(), wanted.end());
   }
   if (!detail::joins_dimensions(published, wanted))
-    throw layout_error("heddle: " + std::string(tensor.where()) + ": expected the shape " +
-                       detail::shown_extents(wanted) + ", it has " + detail::shown_extents(published));
+    throw layout_error("heddle: " + std::string(tensor.where()) + ": expected the shape " + shown_extents(wanted) +
+                       ", it has " + shown_extents(published));
   if constexpr (Layout::has_partial) {
     if (!detail::carries_value(part.layout(), part.rank())) {
       using op = typename detail::partial_op<Layout>::type;

@@ -78,7 +78,7 @@ inline cluster cluster_of_json(const nlohmann::json& all, const std::string& wha
   try {
     c.validate();
   } catch (const config_error& e) {
-    throw config_error("heddle: " + what + ": " + std::string(heddle::v0::detail::without_prefix(e.what())));
+    throw config_error("heddle: " + what + ": " + std::string(without_prefix(e.what())));
   }
   return c;
 }

@@ -260,9 +260,8 @@ class chain_of {
     each_part([&]<std::size_t I>(index<I>) {
       using where = typename typed<I>::where;
       if (where::first + where::size > world.size())
-        throw config_error(
-            heddle::detail::text_of({"heddle: flow::chain: part ", I, " is on ranks up to ",
-                                     where::first + where::size - 1, ", and the world has ", world.size(), " ranks"}));
+        throw config_error(text_of({"heddle: flow::chain: part ", I, " is on ranks up to ",
+                                    where::first + where::size - 1, ", and the world has ", world.size(), " ranks"}));
       std::vector<int> ranks(where::size);
       std::iota(ranks.begin(), ranks.end(), where::first);
       own<I>().world = world.on(typename typed<I>::mesh{}, ranks);
@@ -339,18 +338,18 @@ class chain_of {
   /// In a simulation where each actor takes 1.
   double makespan() const noexcept { return makespan_; }
   friend std::string to_string(const chain_of& c) {
-    std::string text = heddle::detail::text_of(
+    std::string text = text_of(
         {c.lists_.size(), " parts, ", c.rounds_, " rounds, makespan ", static_cast<std::int64_t>(c.makespan_), "\n"});
     c.each_part([&]<std::size_t I>(index<I>) {
       using where = typename typed<I>::where;
-      text += heddle::detail::text_of({"part ", I, " on ranks ", where::first, " to ", where::first + where::size - 1,
-                                       ", ", c.slots_[I], " slots"});
+      text += text_of({"part ", I, " on ranks ", where::first, " to ", where::first + where::size - 1, ", ",
+                       c.slots_[I], " slots"});
       if constexpr (I > 0)
-        text += heddle::detail::text_of(
-            {"; boxed from part ", I - 1, ": ",
-             c.template forward_plan<I>().bytes_sent_in_total(c.template value_shape<I - 1>(), sizeof(T)),
-             " bytes a round, gradients ",
-             c.template backward_plan<I>().bytes_sent_in_total(c.template value_shape<I - 1>(), sizeof(T))});
+        text +=
+            text_of({"; boxed from part ", I - 1, ": ",
+                     c.template forward_plan<I>().bytes_sent_in_total(c.template value_shape<I - 1>(), sizeof(T)),
+                     " bytes a round, gradients ",
+                     c.template backward_plan<I>().bytes_sent_in_total(c.template value_shape<I - 1>(), sizeof(T))});
       text += "\n";
     });
     return text;

@@ -47,8 +47,7 @@ class lent_gradients {
         }
       whole_ = memory_.take(detail::queue_of_stage(stage_), stage_.flat_elements(), memory_type::contents::zeros,
                             "the gradients of a stage");
-      stage_.lend_gradients(
-          heddle::v0::detail::row_at<space>(whole_.address(), static_cast<std::int64_t>(whole_.size())));
+      stage_.lend_gradients(row_at<space>(whole_.address(), static_cast<std::int64_t>(whole_.size())));
     }
   }
   void give_back() {

@@ -75,8 +75,8 @@ class stage_in_trees : public Stage {
   void each(std::size_t digit, F&& f) {
     auto& room = digits_.at(digit);
     const std::int64_t flat = this->flat_elements(), own = own_elements();
-    f(this->gradients(), heddle::v0::detail::row_at<space>(room.address(), flat));
-    if (own > 0) f(this->tied_gradient(), heddle::v0::detail::row_at<space>(room.address() + flat, own));
+    f(this->gradients(), row_at<space>(room.address(), flat));
+    if (own > 0) f(this->tied_gradient(), row_at<space>(room.address() + flat, own));
   }
   void begin_leaf() {
     if (leaf_ == 0) return;
@@ -146,8 +146,7 @@ struct in_trees_for {
 // A stage's parameters and microbatches must be such that every mesh adds the same numbers in the same tree.
 inline void require_trees(int microbatches, int ranks, std::int64_t batch, int other_ranks, bool shared) {
   const auto refuse = [](const char* what, const char* expected, std::int64_t got) {
-    throw config_error(heddle::v0::detail::text_of(
-        {"heddle: determinism::mesh_to_mesh: ", what, ": expected ", expected, ", got ", got}));
+    throw config_error(text_of({"heddle: determinism::mesh_to_mesh: ", what, ": expected ", expected, ", got ", got}));
   };
   if (!std::has_single_bit(static_cast<unsigned>(microbatches)))
     refuse("microbatches of a step on each rank", "a power of two", microbatches);
@@ -169,15 +168,15 @@ inline void require_weights_in_order(schedule::table_view table) {
       if (a.stage == s &&
           (a.kind == schedule::action_kind::backward || a.kind == schedule::action_kind::backward_weight)) {
         if (a.microbatch != next)
-          throw config_error(heddle::v0::detail::text_of(
-              {"heddle: determinism::mesh_to_mesh: weight gradients of stage ", s, ": expected those of microbatch ",
-               next, ", got those of ", static_cast<int>(a.microbatch), "; take a schedule that has them in order"}));
+          throw config_error(text_of({"heddle: determinism::mesh_to_mesh: weight gradients of stage ", s,
+                                      ": expected those of microbatch ", next, ", got those of ",
+                                      static_cast<int>(a.microbatch), "; take a schedule that has them in order"}));
         ++next;
       }
     if (next != table.microbatches())  // what is in digits would be left out
-      throw config_error(heddle::v0::detail::text_of(
-          {"heddle: determinism::mesh_to_mesh: microbatches with weight gradients of stage ", s, ": expected ",
-           table.microbatches(), ", got ", next, "; take a schedule in which all microbatches go through all stages"}));
+      throw config_error(text_of({"heddle: determinism::mesh_to_mesh: microbatches with weight gradients of stage ", s,
+                                  ": expected ", table.microbatches(), ", got ", next,
+                                  "; take a schedule in which all microbatches go through all stages"}));
   }
 }
 

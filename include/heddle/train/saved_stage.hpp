@@ -33,15 +33,15 @@ struct saved_optimizer<sharded_optimizer<T, Rule, Precision, Zero, Space>> {
     if constexpr (has_kernels_of_backend<Rule>)
       return {};
     else
-      return heddle::detail::text_of({" optimizer=", Rule::name});
+      return text_of({" optimizer=", Rule::name});
   }
   static std::string types() {
     if constexpr (optimizer_type::is_plain)
       return {};
     else
-      return heddle::detail::text_of({" weights=", io::dtype_name<typename optimizer_type::weight_type>(),
-                                      " masters=", io::dtype_name<typename optimizer_type::master_type>(),
-                                      " moments=", io::dtype_name<typename optimizer_type::moment_type>()});
+      return text_of({" weights=", io::dtype_name<typename optimizer_type::weight_type>(),
+                      " masters=", io::dtype_name<typename optimizer_type::master_type>(),
+                      " moments=", io::dtype_name<typename optimizer_type::moment_type>()});
   }
 };
 template <class Optimizer, int Buckets>

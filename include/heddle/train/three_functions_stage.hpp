@@ -54,7 +54,7 @@ struct three_functions_config {
       add(static_cast<std::uint64_t>(p.rank));
       ++count;
     }
-    return heddle::detail::text_of({"named parameters=", count, " fingerprint=", hash});
+    return text_of({"named parameters=", count, " fingerprint=", hash});
   }
 };
 

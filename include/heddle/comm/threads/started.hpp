@@ -50,7 +50,7 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
  public:
   threads_started() = default;
   threads_started(threads_started&&) noexcept = default;
-  threads_started& operator=(threads_started&& other) noexcept { return detail::replace(*this, std::move(other)); }
+  threads_started& operator=(threads_started&& other) noexcept { return move_assign(*this, std::move(other)); }
   ~threads_started() {
     if (call_ != nullptr) end();
   }

@@ -195,10 +195,9 @@ class token_drawing_members {
     auto&& on = static_cast<Backend&>(*this).launcher();
     const std::int64_t vocabulary = logits.extent(1);
     const auto weights = on.template room<double>(rows * vocabulary);
-    on.each_row(
-        rows, vocabulary,
-        draw_token_of_row<element>{vocabulary, logits.address(), heddle::v0::detail::first_element(draws),
-                                   heddle::v0::detail::first_element(drawn), const_cast<double*>(weights.address())});
+    on.each_row(rows, vocabulary,
+                draw_token_of_row<element>{vocabulary, logits.address(), first_element(draws), first_element(drawn),
+                                           const_cast<double*>(weights.address())});
   }
 
  private:

@@ -175,7 +175,6 @@ void body(ops::fill, const L& on, std::int64_t n, T* x, sum_of_type<T> value) {
 }
 template <launcher L, class T>
 void body(ops::copy, const L& on, std::int64_t n, const T* x, T* y) {
-  using heddle::v0::detail::row_at;
   if (x != y) on.queue.copy(row_at<cuda_memory>(x, n), row_at<cuda_memory>(y, n));
 }
 /// The wider of two types.

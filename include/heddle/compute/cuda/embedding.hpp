@@ -10,7 +10,6 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
-using heddle::v0::detail::converted;
 using in_groups::each_row_of_packs;
 using in_groups::for_packs;
 

@@ -12,7 +12,6 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
-using heddle::v0::detail::converted;
 using in_groups::for_pack;
 using in_groups::overwritten;
 

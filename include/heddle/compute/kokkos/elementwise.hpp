@@ -132,7 +132,6 @@ void body(ops::fill, const on<Exec>& exec, std::int64_t n, T* x, T value) {
 }
 template <class Exec, class T>
 void body(ops::copy, const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
-  using heddle::v0::detail::row_at;
   if (x != y) exec.queue.copy(row_at<kokkos_memory<Exec>>(x, n), row_at<kokkos_memory<Exec>>(y, n));
 }
 template <class From, class To>

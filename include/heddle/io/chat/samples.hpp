@@ -161,7 +161,7 @@ inline chat_samples read_chat_samples(const std::filesystem::path& file, const t
     try {
       for (const learned_tokens& one : learned_samples(t, chat, conversation)) add(one);
     } catch (const error& e) {
-      throw config_error("heddle: " + where + ": " + std::string(heddle::detail::without_prefix(e.what())));
+      throw config_error("heddle: " + where + ": " + std::string(without_prefix(e.what())));
     }
   });
   if (out.samples == 0)

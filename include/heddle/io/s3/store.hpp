@@ -84,8 +84,7 @@ class s3_store final : public store {
     if (ready != CURLE_OK) throw io_error("heddle: libcurl does not start: " + std::string(curl_easy_strerror(ready)));
     constexpr std::string_view scheme = "s3://";
     if (!url.starts_with(scheme) || url.size() == scheme.size() || url[scheme.size()] == '/')
-      throw config_error("heddle: a bucket is \"s3://BUCKET/PREFIX\", got '" +
-                         heddle::v0::detail::shown_name(std::string(url)) + "'");
+      throw config_error("heddle: a bucket is \"s3://BUCKET/PREFIX\", got '" + shown_name(std::string(url)) + "'");
     url.remove_prefix(scheme.size());
     const auto slash = url.find('/');
     bucket_ = url.substr(0, slash);
@@ -265,7 +264,7 @@ class s3_store final : public store {
     for (const std::string* key : {&options_.access_key, &options_.secret_key, &options_.session_token})
       for (std::size_t at = 0; !key->empty() && (at = text.find(*key, at)) != text.npos;)
         text.replace(at, key->size(), "***");
-    return text.empty() ? std::string() : ", " + heddle::v0::detail::shown_name(text);
+    return text.empty() ? std::string() : ", " + shown_name(text);
   }
   void require(const request& r, const detail::s3_answer& a, bool is) const {
     if (!is)

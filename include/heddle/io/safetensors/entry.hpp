@@ -44,9 +44,6 @@ inline constexpr std::int64_t most_safetensors_header = 100000000;
 
 namespace detail {
 
-using heddle::v0::detail::shown_extents;
-using heddle::v0::detail::shown_name;
-
 inline std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (std::size_t d = 0; d < shape.size(); ++d) text += (d > 0 ? "," : "") + std::to_string(shape[d]);

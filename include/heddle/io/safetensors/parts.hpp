@@ -53,9 +53,9 @@ bool store_elements(std::string_view dtype, std::span<const T> values, std::vect
     for (std::size_t i = 0; i < values.size(); ++i) {
       U u;
       if constexpr (is_half_precision<T>)
-        u = heddle::detail::converted<U>(static_cast<float>(values[i]));
+        u = converted<U>(static_cast<float>(values[i]));
       else
-        u = heddle::detail::converted<U>(values[i]);
+        u = converted<U>(values[i]);
       std::memcpy(out.data() + i * sizeof(U), &u, sizeof(U));
     }
     return true;
@@ -127,7 +127,7 @@ class safetensors_plan {
   std::size_t find(std::string_view name) const {
     const auto at = by_name_.find(name);
     if (at == by_name_.end())
-      throw io_error("heddle: no tensor '" + detail::shown_name(std::string(name)) + "' is to be written, but " +
+      throw io_error("heddle: no tensor '" + shown_name(std::string(name)) + "' is to be written, but " +
                      std::to_string(by_name_.size()) + " others");
     return at->second;
   }
@@ -171,7 +171,7 @@ class shared_file {
     if (fd_ >= 0) ::close(fd_);
   }
   void write(std::int64_t offset, std::span<const std::byte> bytes) {
-    const heddle::detail::file_size_signal_off no_signal;
+    const file_size_signal_off no_signal;
     while (!bytes.empty()) {
       const ::ssize_t n = ::pwrite(fd_, bytes.data(), (std::min)(bytes.size(), std::size_t{1} << 30), offset);
       if (n < 0 && errno == EINTR) continue;
@@ -224,7 +224,7 @@ class safetensors_part_writer {
     std::span<const std::int64_t> shape() const noexcept { return outline().shape; }
     std::string where() const {
       return "'" + (writer_->folder_ / writer_->plan_->files()[writer_->plan_->place_of(at_).file].name).string() +
-             "', tensor '" + detail::shown_name(outline().name) + "'";
+             "', tensor '" + shown_name(outline().name) + "'";
     }
     /// Writes elements [first, first + values.size()), rounded once to the tensor's type.
     /// Errors: `io_error` for elements that the tensor does not have, a type that is not written, and what the disk refuses.

@@ -95,9 +95,7 @@ class safetensors_tensor {
   std::span<const std::int64_t> shape() const noexcept { return entry_->shape; }
   std::string_view dtype() const noexcept { return entry_->dtype.name; }
   /// File and tensor, for errors: "'model.safetensors', tensor 'wte.weight'".
-  std::string where() const {
-    return "'" + file_->path().string() + "', tensor '" + detail::shown_name(entry_->name) + "'";
-  }
+  std::string where() const { return "'" + file_->path().string() + "', tensor '" + shown_name(entry_->name) + "'"; }
   /// Whether files have its elements in fewer bits than `read` gives them.
   bool is_quantized() const noexcept { return scales_ != nullptr || packed_ != nullptr; }
   /// Bytes in the files of what its elements are made of.
@@ -140,14 +138,13 @@ class safetensors_tensor {
       throw io_error("heddle: " + where() + ", offset " + std::to_string(entry_->begin) + ": elements of " +
                      std::string(dtype()) + " do not convert to " + std::string(safetensors_dtype_name<T>()));
     if (needs_blocks_)
-      throw io_error("heddle: " + where() + " has scales beside it, '" + detail::shown_name(entry_->name) +
+      throw io_error("heddle: " + where() + " has scales beside it, '" + shown_name(entry_->name) +
                      "_scale_inv': open the folder with the size of their blocks (scale_blocks)");
     if (n == 0) return;
     if (packed_ != nullptr) {
       if constexpr (detail::is_real_element<T>)
-        packed_->read(first, n, also_, [&](std::int64_t k, double value) {
-          out[static_cast<std::size_t>(k)] = heddle::detail::converted<T>(value);
-        });
+        packed_->read(first, n, also_,
+                      [&](std::int64_t k, double value) { out[static_cast<std::size_t>(k)] = converted<T>(value); });
       return;
     }
     const std::int64_t element = entry_->dtype.bits / 8, at = entry_->begin + first * element;
@@ -240,7 +237,7 @@ class safetensors_file {
   safetensors_tensor tensor(std::string_view name) const {
     const auto at = by_name_.find(name);
     if (at == by_name_.end())
-      throw io_error("heddle: '" + path().string() + "' has no tensor '" + detail::shown_name(name) + "', but " +
+      throw io_error("heddle: '" + path().string() + "' has no tensor '" + shown_name(name) + "', but " +
                      std::to_string(tensors().size()) + " others");
     file_.require_unchanged();
     return {file_, header_.tensors[at->second], *read_};
@@ -266,13 +263,13 @@ inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann
     throw io_error(where + "expected an object with a weight_map, from names of tensors to names of files");
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
-    const std::string of = where + "tensor '" + detail::shown_name(tensor) + "': ";
+    const std::string of = where + "tensor '" + shown_name(tensor) + "': ";
     if (!file.is_string()) throw io_error(of + "expected the name of a file");
     const auto& name = file.get_ref<const std::string&>();
     const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
     if (name.empty() || name == "." || name == ".." || std::any_of(name.begin(), name.end(), control) ||
         name.find_first_of("/\\") != std::string::npos)
-      throw io_error(of + "'" + detail::shown_name(name) + "' is no name of a file in the same folder");
+      throw io_error(of + "'" + shown_name(name) + "' is no name of a file in the same folder");
     files.emplace(tensor, name);
   }
   if (files.empty()) throw io_error(where + "its weight_map names no tensor");
@@ -332,7 +329,7 @@ class safetensors_folder {
     else if (!scales.empty())
       found.scale_by(stored(scales), quantized_->blocks);
     else if (found.dtype() != "I8")
-      throw io_error("heddle: " + found.where() + " is in 8 bits, and its scales '" + detail::shown_name(name) +
+      throw io_error("heddle: " + found.where() + " is in 8 bits, and its scales '" + shown_name(name) +
                      "_scale_inv' are missing");
     return found;
   }
@@ -424,7 +421,7 @@ class safetensors_folder {
     const auto at = by_name_.find(name);
     if (at == by_name_.end())
       throw io_error("heddle: '" + files_.front().path().parent_path().string() + "' has no tensor '" +
-                     detail::shown_name(name) + "', but " + std::to_string(by_name_.size()) + " others");
+                     shown_name(name) + "', but " + std::to_string(by_name_.size()) + " others");
     return files_[at->second].tensor(name);
   }
   void add(const std::filesystem::path& path) {
@@ -436,23 +433,23 @@ class safetensors_folder {
     std::map<std::string, std::size_t> files;  // by name: its place
     for (const auto& [tensor, name] :
          parse_safetensors_index(read_json(index, most_safetensors_header), "'" + index.string() + "'")) {
-      const std::string of = where + "tensor '" + detail::shown_name(tensor) + "': ";
+      const std::string of = where + "tensor '" + shown_name(tensor) + "': ";
       auto at = files.find(name);
       if (at == files.end()) {
         std::error_code none;
         if (!std::filesystem::exists(folder / name, none))
-          throw io_error(of + "the file '" + detail::shown_name(name) + "' is not there");
+          throw io_error(of + "the file '" + shown_name(name) + "' is not there");
         at = files.emplace(name, files_.size()).first;
         files_.emplace_back(folder / name);
       }
       if (!files_[at->second].contains(tensor))
-        throw io_error(of + "the file '" + detail::shown_name(name) + "' has no such tensor");
+        throw io_error(of + "the file '" + shown_name(name) + "' has no such tensor");
       by_name_.emplace(tensor, at->second);
     }
     for (std::size_t f = 0; f < files_.size(); ++f)
       for (const safetensors_entry& e : files_[f].tensors())
         if (const auto named = by_name_.find(e.name); named == by_name_.end() || named->second != f)
-          throw io_error(where + "tensor '" + detail::shown_name(e.name) + "' lies in '" +
+          throw io_error(where + "tensor '" + shown_name(e.name) + "' lies in '" +
                          files_[f].path().filename().string() + "' too; the index says " +
                          (named == by_name_.end() ? std::string("nothing of it")
                                                   : "'" + files_[named->second].path().filename().string() + "'"));

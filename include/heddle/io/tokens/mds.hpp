@@ -110,7 +110,7 @@ class mds_shards {
         const auto bytes = column_of(file->bytes(), s, d - begins_[s], c);
         return {bytes.begin(), bytes.end()};
       }
-    throw io_error("heddle: '" + shards_[s].raw + "' has no column '" + heddle::v0::detail::shown_name(name) + "'");
+    throw io_error("heddle: '" + shards_[s].raw + "' has no column '" + shown_name(name) + "'");
   }
 
  private:
@@ -163,14 +163,14 @@ class mds_shards {
     if (const auto& compression = s.at("compression"); !compression.is_null()) {
       const auto name = compression.template get<std::string>();
       if (name.substr(0, name.find(':')) != "zstd" || !options_.zstd)
-        fail(which + " is compressed by '" + heddle::v0::detail::shown_name(name) +
+        fail(which + " is compressed by '" + shown_name(name) +
              "'; zstd is read, if options.zstd is io::zstd_decompressed");
       one.compressed = true;
       one.stored = s.at("zip_data").at("basename").template get<std::string>();
     }
     for (const std::string* name : {&one.raw, &one.stored})
       if (name->empty() || name->find('/') != std::string::npos || (*name)[0] == '.')
-        fail(which + " has the name '" + heddle::v0::detail::shown_name(*name) + "'; expected one of a file beside it");
+        fail(which + " has the name '" + shown_name(*name) + "'; expected one of a file beside it");
     if (one.bytes < 0 || one.bytes > (std::numeric_limits<std::uint32_t>::max)())
       fail(which + " has " + std::to_string(one.bytes) + " bytes; offsets in it are of 32 bits");
     const auto& names = s.at("column_names");
@@ -185,7 +185,7 @@ class mds_shards {
       one.tokens = c;
       encoding = s.at("column_encodings").at(c).template get<std::string>();
     }
-    if (!encoding) fail(which + " has no column '" + heddle::v0::detail::shown_name(options_.column) + "'");
+    if (!encoding) fail(which + " has no column '" + shown_name(options_.column) + "'");
     understand(one, *encoding, which);
     const auto samples = s.at("samples").template get<std::int64_t>();
     if (samples < 0 || samples > one.bytes / 4 - 2)
@@ -205,9 +205,8 @@ class mds_shards {
     one.has_shape = !one.is_bytes && rest.find(':') == std::string::npos;
     one.element = type_of(type);
     if ((kind != "bytes" && kind != "ndarray") || (!one.element && (one.is_bytes || !type.empty())))
-      fail(which + ": the column '" + heddle::v0::detail::shown_name(options_.column) + "' is '" +
-           heddle::v0::detail::shown_name(encoding) + "'" + (one.is_bytes ? " of " + type : std::string()) +
-           "; tokens are bytes, or ndarray of whole numbers");
+      fail(which + ": the column '" + shown_name(options_.column) + "' is '" + shown_name(encoding) + "'" +
+           (one.is_bytes ? " of " + type : std::string()) + "; tokens are bytes, or ndarray of whole numbers");
   }
   std::size_t shard_of(std::int64_t d) const {
     if (d < 0 || d >= documents())

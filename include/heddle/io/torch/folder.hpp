@@ -106,10 +106,10 @@ class torch_folder {
   torch_tensor tensor(std::string_view name) const {
     const auto at = by_name_.find(name);
     if (at == by_name_.end() && std::find(about_.others.begin(), about_.others.end(), name) != about_.others.end())
-      throw io_error("heddle: '" + shown_ + "': '" + detail::shown_name(std::string(name)) +
+      throw io_error("heddle: '" + shown_ + "': '" + shown_name(std::string(name)) +
                      "' is no tensor, or one of a type that is not read");
     if (at == by_name_.end())
-      throw io_error("heddle: '" + shown_ + "' has no tensor '" + detail::shown_name(std::string(name)) + "', but " +
+      throw io_error("heddle: '" + shown_ + "' has no tensor '" + shown_name(std::string(name)) + "', but " +
                      std::to_string(by_name_.size()) + " others");
     const torch_record& record = about_.tensors[at->second];
     const std::scoped_lock lock(cache_->lock);
@@ -167,7 +167,7 @@ class torch_folder {
       for (const std::int64_t n : numbers) next += n == next;
       if (next <= of.second)
         throw io_error("heddle: '" + shown_ + "' has " + std::to_string(numbers.size()) + " of the " +
-                       std::to_string(of.second) + " files '" + detail::shown_name(of.first) + "...-of-" +
+                       std::to_string(of.second) + " files '" + shown_name(of.first) + "...-of-" +
                        std::to_string(of.second) + "': number " + std::to_string(next) + " is missing");
     }
   }
@@ -180,8 +180,8 @@ class torch_folder {
     std::vector<detail::placed_chunk> all;
     for (const torch_chunk& c : record.chunks) {
       const input_file& from = file(c.file);
-      const std::string where = "'" + from.path().string() + "', tensor '" + detail::shown_name(record.name) +
-                                "', offset " + std::to_string(c.begin);
+      const std::string where =
+          "'" + from.path().string() + "', tensor '" + shown_name(record.name) + "', offset " + std::to_string(c.begin);
       all.push_back({&from, stored_ ? detail::position_of_stored(from, c.begin, c.bytes, c.extents, record.dtype, where)
                                     : c.begin});
     }
@@ -209,8 +209,7 @@ class torch_folder {
       auto offsets = detail::saved_offsets(header, (path_ / name).string());
       for (const safetensors_entry& e : header.tensors) {
         torch_record& t = all[e.name];
-        const std::string of =
-            "heddle: '" + (path_ / name).string() + "', tensor '" + detail::shown_name(e.name) + "': ";
+        const std::string of = "heddle: '" + (path_ / name).string() + "', tensor '" + shown_name(e.name) + "': ";
         auto at = offsets.find(e.name);
         std::vector<std::int64_t> offset =
             at == offsets.end() ? std::vector<std::int64_t>(e.shape.size(), 0) : std::move(at->second);

@@ -113,7 +113,7 @@ class config_object {
           throw config_error("heddle: " + what_ + ": the key '" + key +
                              "' is known, and has its effect: it cannot be ignored (--ignore-key " + name + ")");
       } else if (!ignored && !says_nothing(value) && !is_without_effect(key, *all_)) {
-        const std::string safe = heddle::v0::detail::shown_name(key);
+        const std::string safe = shown_name(key);
         throw config_error("heddle: " + what_ + ": unknown key '" + safe + "', which is " + shown(value) +
                            " and may change what the model computes; if it changes nothing, give --ignore-key " +
                            prefix_ + safe);
@@ -126,8 +126,8 @@ class config_object {
     for (const std::string& key : seen_) known += (known.empty() ? "" : ", ") + key;
     for (const auto& [key, value] : all_->items())
       if (seen_.count(key) == 0)
-        throw config_error("heddle: " + what_ + ", key '" + heddle::v0::detail::shown_name(key) +
-                           "': expected one of " + known + ", got " + shown(value));
+        throw config_error("heddle: " + what_ + ", key '" + shown_name(key) + "': expected one of " + known + ", got " +
+                           shown(value));
   }
 
  private:

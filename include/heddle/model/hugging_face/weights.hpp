@@ -80,8 +80,7 @@ void require_rows_of_all(const Folder& folder, const hugging_face_names& names,
     const auto tensor = folder.tensor(name);
     if (!std::equal(shape.begin(), shape.end(), tensor.shape().begin(), tensor.shape().end()))
       throw layout_error("heddle: " + std::string(tensor.where()) + ": the parameters in it have together the shape " +
-                         heddle::v0::detail::shown_extents(shape) + ", the tensor " +
-                         heddle::v0::detail::shown_extents(tensor.shape()));
+                         shown_extents(shape) + ", the tensor " + shown_extents(tensor.shape()));
   }
 }
 }  // namespace detail

@@ -33,7 +33,6 @@ struct settles {
 enum class settlement : unsigned char { nothing, reduce, gather, scatter, refused };
 template <class From, class To, class Tag>
 constexpr settlement settlement_along() {
-  using heddle::detail::axis_role;
   using mesh_type = typename From::mesh_type;
   constexpr std::size_t a = mesh_type::template position<Tag>;
   constexpr auto from = From::table.use[a];

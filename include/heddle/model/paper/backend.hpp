@@ -29,8 +29,8 @@ constexpr std::int64_t pairs_of(const Queue&, std::int64_t rows, const compute::
 }
 template <class Queue, class Slices>
 std::int64_t pairs_of(const Queue& queue, std::int64_t rows, const Slices& slices) {
-  const compute::attention_slice* const first = heddle::v0::detail::first_element(slices);
-  const auto n = static_cast<std::int64_t>(heddle::v0::detail::count_of(slices));
+  const compute::attention_slice* const first = first_element(slices);
+  const auto n = static_cast<std::int64_t>(element_count(slices));
   std::int64_t pairs = 0;
   if constexpr (requires { queue.pairs_of(first, n); })
     pairs = queue.pairs_of(first, n);

@@ -173,7 +173,7 @@ namespace detail {
 template <class Register>
 using value_type_member = typename Register::value_type;
 template <class Register>
-using payload_of = heddle::detail::member_or<signal, value_type_member, Register>;
+using payload_of = member_or<signal, value_type_member, Register>;
 
 template <bool Ok, class... Names>
 inline constexpr bool kernel_is_callable = Ok;

@@ -44,7 +44,7 @@ constexpr model::recompute_plan recomputed_by() noexcept {
 template <class Activations>
 using kept_member = typename Activations::kept;
 template <class Activations>
-using keeps_by = heddle::detail::member_or<Activations, kept_member, Activations>;
+using keeps_by = member_or<Activations, kept_member, Activations>;
 
 template <class... Axes>
 constexpr bool splits_over_dp_and_tp(type_list<Axes...>) {

@@ -244,8 +244,8 @@ class offloaded_layers {
     } catch (const offload_error&) {
       throw;
     } catch (const io_error& e) {
-      throw offload_error(heddle::detail::text_of({"heddle: ", what, " activations failed at layer ", layer,
-                                                   " of a stage; nothing was updated in this step: ", e.what()}));
+      throw offload_error(text_of({"heddle: ", what, " activations failed at layer ", layer,
+                                   " of a stage; nothing was updated in this step: ", e.what()}));
     }
   }
 

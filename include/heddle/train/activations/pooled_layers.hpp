@@ -51,7 +51,7 @@ class row_pool {
   }
   row_view<T, Space> operator[](std::size_t row) noexcept {
     buffer<T, Space>& b = rows_[row].memory;
-    return heddle::v0::detail::row_at<Space>(b.address(), static_cast<std::int64_t>(b.size()));
+    return row_at<Space>(b.address(), static_cast<std::int64_t>(b.size()));
   }
   std::int64_t bytes_of(std::size_t row) const noexcept {
     return static_cast<std::int64_t>(rows_[row].memory.size() * sizeof(T));

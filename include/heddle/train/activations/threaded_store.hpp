@@ -185,8 +185,7 @@ class threaded_store {
     entry& e = known(id);
     const std::lock_guard lock(mutex_);
     if (e.busy) {
-      throw io_error(
-          heddle::detail::text_of({"heddle: ", what, " of id ", id, ", of which a write or read is under way"}));
+      throw io_error(text_of({"heddle: ", what, " of id ", id, ", of which a write or read is under way"}));
     }
     return e;
   }

@@ -57,7 +57,7 @@ class asked_elements {
     std::size_t at;
     const io::safetensors_outline& outline() const noexcept { return of->plan_->tensors()[at]; }
     std::span<const std::int64_t> shape() const noexcept { return outline().shape; }
-    std::string where() const { return "tensor '" + io::detail::shown_name(outline().name) + "'"; }
+    std::string where() const { return "tensor '" + shown_name(outline().name) + "'"; }
     template <class T>
     void write(std::int64_t first, std::span<const T> values) {
       const auto count = std::ssize(values);
@@ -141,9 +141,7 @@ class shard_files {
     std::size_t at;
     const io::safetensors_outline& outline() const noexcept { return of->whole_->tensors()[at]; }
     std::span<const std::int64_t> shape() const noexcept { return outline().shape; }
-    std::string where() const {
-      return "'" + of->folder_.string() + "', tensor '" + io::detail::shown_name(outline().name) + "'";
-    }
+    std::string where() const { return "'" + of->folder_.string() + "', tensor '" + shown_name(outline().name) + "'"; }
     template <class T>
     void write(std::int64_t first, std::span<const T> values) {
       for (const flat_box& b : boxes_of(outline().shape, first, first + std::ssize(values))) {
@@ -185,7 +183,7 @@ class shard_files {
                 part.start[d] + part.extents[d] <= p.box.start[d] + p.box.extents[d];
       if (is_in) return p;
     }
-    throw io_error("heddle: tensor '" + io::detail::shown_name(whole_->tensors()[tensor].name) +
+    throw io_error("heddle: tensor '" + shown_name(whole_->tensors()[tensor].name) +
                    "': other elements are written than were asked for");
   }
 

@@ -116,8 +116,7 @@ class torch_outlines {
  private:
   void add_line(const std::string& name, std::string_view dtype, const std::vector<std::int64_t>& shape) {
     if (name.find_first_of("\t\n") != name.npos)
-      throw config_error("heddle: '" + io::detail::shown_name(name) +
-                         "' is no name for a tensor: it has a tab or a line's end");
+      throw config_error("heddle: '" + shown_name(name) + "' is no name for a tensor: it has a tab or a line's end");
     std::string type(dtype);
     for (char& c : type)
       if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');

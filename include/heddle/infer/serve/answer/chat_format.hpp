@@ -270,7 +270,7 @@ inline chat_choice choose_chat_format(const std::filesystem::path& folder, const
   try {
     rendered = rendered_template{.source = io::chat_template(source->text)};
   } catch (const io::template_error& e) {
-    if (!format) return {std::nullopt, where + ": " + std::string(heddle::v0::detail::without_prefix(e.what())) + advice};
+    if (!format) return {std::nullopt, where + ": " + std::string(without_prefix(e.what())) + advice};
   }
   if (rendered) {
     rendered->tokens = tokens;
@@ -295,7 +295,7 @@ inline chat_choice choose_chat_format(const std::filesystem::path& folder, const
   try {
     needs_marks(*format);
   } catch (const config_error& e) {
-    return {std::nullopt, where + ": " + std::string(heddle::v0::detail::without_prefix(e.what()))};
+    return {std::nullopt, where + ": " + std::string(without_prefix(e.what()))};
   }
   return {std::move(format), where, std::move(rendered)};
 }

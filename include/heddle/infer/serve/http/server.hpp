@@ -320,8 +320,7 @@ class server {
   static api_error failure(const answer_part& part) {
     if (part.finish == finish_reason::cancelled)
       return {503, "service_unavailable_error", "the server is shutting down", std::nullopt, "unavailable"};
-    return {500, "server_error", std::string(heddle::v0::detail::without_prefix(part.message)), std::nullopt,
-            "internal_error"};
+    return {500, "server_error", std::string(without_prefix(part.message)), std::nullopt, "internal_error"};
   }
   static bool failed(const answer_part& part) {
     return part.finish == finish_reason::error || part.finish == finish_reason::cancelled;

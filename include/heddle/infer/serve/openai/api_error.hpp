@@ -41,7 +41,7 @@ class api_error : public error {
   nlohmann::json body() const {
     const auto or_null = [](const std::optional<std::string>& s) { return s ? nlohmann::json(*s) : nlohmann::json(); };
     nlohmann::json e = more_;
-    e["message"] = std::string(heddle::v0::detail::without_prefix(what()));
+    e["message"] = std::string(without_prefix(what()));
     e["type"] = type_;
     e["param"] = or_null(param_);
     e["code"] = or_null(code_);
@@ -64,7 +64,7 @@ inline api_error invalid_param(const std::string& param, const std::string& mess
 
 /// The error of HTTP for an exception of ours. `prompt`: what the call names its prompt. Errors: none.
 inline api_error to_api_error(const std::exception& e, const std::string& prompt = "prompt") {
-  const std::string message(heddle::v0::detail::without_prefix(e.what()));
+  const std::string message(without_prefix(e.what()));
   if (const auto* a = dynamic_cast<const api_error*>(&e)) return *a;
   if (const auto* c = dynamic_cast<const context_error*>(&e))
     return api_error(400, "exceed_context_size_error", message, prompt, "context_length_exceeded")

@@ -422,8 +422,7 @@ class constraint_reader {
     try {
       return io::parse_json(text, "the schema");
     } catch (const io_error& e) {
-      throw invalid_param(name, "is refused: " + std::string(heddle::v0::detail::without_prefix(e.what())),
-                          "invalid_grammar");
+      throw invalid_param(name, "is refused: " + std::string(without_prefix(e.what())), "invalid_grammar");
     }
   }
   std::string_view body_;
@@ -435,8 +434,7 @@ inline void only_members(const std::string& name, const nlohmann::json& object,
                          std::initializer_list<std::string_view> known) {
   for (const auto& [member, value] : object.items())
     if (!value.is_null() && std::ranges::count(known, std::string_view(member)) == 0)
-      throw invalid_param(name + "." + io::detail::shown_name(member), "is not supported by this server",
-                          "unsupported_parameter");
+      throw invalid_param(name + "." + shown_name(member), "is not supported by this server", "unsupported_parameter");
 }
 
 inline void read_response_format(const call_reader& in, const constraint_reader& to) {
@@ -563,8 +561,7 @@ inline completion_call parse_call(std::string_view body, bool chat, const sampli
   try {
     value = io::parse_json(body, "the body");
   } catch (const io_error& e) {
-    throw api_error(400, "invalid_request_error", std::string(heddle::v0::detail::without_prefix(e.what())),
-                    std::nullopt, "invalid_json");
+    throw api_error(400, "invalid_request_error", std::string(without_prefix(e.what())), std::nullopt, "invalid_json");
   }
   return chat ? parse_chat(value, body, defaults) : parse_completion(value, body, defaults);
 }

@@ -37,7 +37,7 @@ inline std::vector<std::int32_t> rendered_tokens(const completion_call& c, const
     thinks = out.thinks;
     return std::move(out.tokens);
   } catch (const io::template_error& e) {
-    throw api_error(400, "invalid_request_error", std::string(heddle::v0::detail::without_prefix(e.what())), "messages",
+    throw api_error(400, "invalid_request_error", std::string(without_prefix(e.what())), "messages",
                     "chat_template_error");
   }
 }
@@ -71,7 +71,7 @@ inline std::vector<std::vector<std::int32_t>> prompt_tokens(const completion_cal
         out.push_back(std::get<std::vector<std::int32_t>>(p));
     }
   } catch (const text_error& e) {
-    throw invalid_param(c.chat ? "messages" : "prompt", std::string(heddle::v0::detail::without_prefix(e.what())));
+    throw invalid_param(c.chat ? "messages" : "prompt", std::string(without_prefix(e.what())));
   }
   if (thinks != nullptr) *thinks = begins;
   return out;
@@ -132,8 +132,7 @@ class running_call {
       try {
         grammar = masks->mask(call, ends);
       } catch (const grammar_error& e) {
-        throw invalid_param(name, "is refused: " + std::string(heddle::v0::detail::without_prefix(e.what())),
-                            "invalid_grammar");
+        throw invalid_param(name, "is refused: " + std::string(without_prefix(e.what())), "invalid_grammar");
       } catch (const grammar_busy_error&) {
         queue.statistics().refused();
         throw;
