@@ -272,6 +272,7 @@ def check(root):
             yield f"floors.py: {room} stands on {below}, which does not come before it"
     for path in sorted(root.glob("heddle/**/*.hpp")):
         yield from check_header(root, path)
+    yield from equal_lines(root)
     made = components(root)
     if (root / "heddle/version.hpp").is_file():  # a whole tree, not one made up for a rule
         for word in WORDS:
@@ -295,6 +296,21 @@ def check(root):
     for path in sorted(root.glob("heddle/*.hpp")):
         if (name := path.relative_to(root).as_posix()) not in made and name != "heddle/version.hpp":
             yield f"{name}: belongs to no room"
+
+
+def equal_lines(root, most=11):
+    """Runs of more than `most` lines of code that stand in two places; includes, comments and blank lines aside."""
+    places = {}
+    for path in sorted(root.glob("heddle/**/*.hpp")):
+        name, until = path.relative_to(root).as_posix(), 0
+        numbered = enumerate(without_comments(path.read_text(encoding="utf-8")).splitlines(), 1)
+        code = [(number, line.strip()) for number, line in numbered if line.strip() not in ("", "#pragma once") and not INCLUDE.match(line)]
+        for begin in range(len(code) - most):
+            run = tuple(line for _, line in code[begin:begin + most + 1])
+            if run in places and begin >= until:
+                yield f"{name}:{code[begin][0]}: {most + 1} lines are those of {places[run]}; what both need stands once"
+                until = begin + most + 1
+            places.setdefault(run, f"{name}:{code[begin][0]}")
 
 
 def self_test():
@@ -345,6 +361,10 @@ def self_test():
         (header("core/a.hpp", "auto f(int a) { return std::min(a, 2); }"), "others define macros min and max"),
         (header("core/a.hpp", "const int most = (std::numeric_limits<int>::max)(), least = (std::min<int>)(most, 2);  // std::min()"), None),
         (header("core/a.hpp", *["//"] * 640), "at most 640 lines"),
+        ({**header("core/a.hpp", *[f"inline int f{n}() {{ return 1; }}" for n in range(12)]),
+          **header("core/b.hpp", "// b", *[f"inline int f{n}() {{ return 1; }}" for n in range(12)])}, "12 lines are those of heddle/core/a.hpp:3"),
+        ({**header("core/a.hpp", *[f"inline int f{n}() {{ return 1; }}" for n in range(11)]),
+          **header("core/b.hpp", *[f"inline int f{n}() {{ return 1; }}" for n in range(11)])}, None),
         ({"heddle/core/a.hpp": "#pragma once\n"}, "the first line must read"),
         ({"heddle/core/a.hpp": f"// heddle/core/a.hpp: {'too long ' * 9}.\n#pragma once\n"}, "more than 100"),
         ({"heddle/nccl/a.hpp": "// heddle/nccl/a.hpp: a test.\n#pragma once\n"}, "say (not run on a GPU)"),
