@@ -94,7 +94,8 @@ void compare(int rounds, const char* what, std::initializer_list<std::int64_t> b
       std::array<cost, 3> costs;
       for (int i = 0; i < 3; ++i) {
         const int which = (i + k) % 3;
-        costs[static_cast<std::size_t>(which)] = which == with ? step<Stage, When, Policy>(samples) : step<Stage, When>(samples);
+        costs[static_cast<std::size_t>(which)] =
+            which == with ? step<Stage, When, Policy>(samples) : step<Stage, When>(samples);
       }
       for (const int which : {with, again}) {
         const cost &x = costs[static_cast<std::size_t>(which)], &y = costs[without];
@@ -108,7 +109,8 @@ void compare(int rounds, const char* what, std::initializer_list<std::int64_t> b
       for (const int which : {with, again}) {
         std::vector<double>& x = ratios[of_processor ? 1 : 0][static_cast<std::size_t>(which)];
         std::sort(x.begin(), x.end());
-        std::printf("  %s x%.3f (%.3f-%.3f)", which == with ? "with" : "without, again", x[x.size() / 2], x.front(), x.back());
+        std::printf("  %s x%.3f (%.3f-%.3f)", which == with ? "with" : "without, again", x[x.size() / 2], x.front(),
+                    x.back());
       }
       std::printf("\n");
     }
