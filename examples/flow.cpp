@@ -8,12 +8,9 @@
 // prints: losses and weights of one rank to 1e-12: yes
 // prints: 4 slots act 1.8 times as fast as 1 in virtual time
 #include <heddle/compute/host/host.hpp>
-#include <heddle/compute/op.hpp>
-#include <heddle/core/random.hpp>
 #include <heddle/layout/choose.hpp>
 #include <heddle/train/flow.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -21,70 +18,30 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "flow/letters.hpp"
 #include "number_given.hpp"
 #include "transport.hpp"
 
 namespace hd = heddle;
 namespace flow = hd::flow;
-namespace op = hd::op;
 using hd::sbp::B, hd::sbp::S;
+using namespace letters;
 
 struct all {};
 using left = flow::placement<hd::mesh<hd::axis<hd::tp, 2>>, 0>;   // ranks 0 and 1
 using right = flow::placement<hd::mesh<hd::axis<hd::tp, 2>>, 2>;  // ranks 2 and 3
-using ids = std::span<std::int32_t>;
-constexpr int rounds = 8;
-constexpr hd::shape<32, 8> before_it;  // samples, characters before the one that is guessed
-constexpr hd::shape<32> next;
-constexpr hd::shape<96, 16> table;
-constexpr hd::shape<8, 16, 128> weights;
-constexpr hd::shape<32, 128> between;
-constexpr hd::shape<128, 96> out;
-
-// No function names an axis or a layout.
-constexpr hd::auto_redistribute fit{};
-constexpr auto bottom = [](auto e, auto w, auto x) {
-  return hd::apply<op::gelu>(fit, hd::einsum<"bce,ceh->bh">(fit, hd::apply<op::embedding<2>>(fit, e, x), w));
-};
-constexpr auto scores = [](auto v, auto h) { return hd::einsum<"bh,hv->bv">(fit, h, v); };
-constexpr auto top = [](auto v, auto h, auto y) {
-  return hd::mean(hd::apply<op::cross_entropy<1>>(fit, scores(v, h), y));
-};
-
-struct text {
-  std::string letters;
-  // Samples of a round, or the characters behind them.
-  void feed(int step, int round, bool targets, ids to) const {
-    const std::size_t length = targets ? 1 : 8;
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      const std::size_t sample = static_cast<std::size_t>(step * rounds + round) * 32 + i / length;
-      const char c = letters[sample * 7919 % (letters.size() - 8) + (targets ? 8 : i % 8)];
-      to[i] = c >= ' ' && c <= '~' ? c - ' ' + 1 : 0;
-    }
-  }
-};
-void initialize(int part, int operand, std::span<double> x) {
-  const hd::counter_random random(1, static_cast<std::uint64_t>(10 * part + operand));
-  const double scale = part == 0 && operand == 0 ? 1 : 0.09;
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = scale * random.normal(i);
-}
-constexpr auto descend = [](std::span<double> w, std::span<const double> g) {
-  for (std::size_t i = 0; i < w.size(); ++i) w[i] -= 0.5 * g[i];
-};
-
-struct run {
-  std::vector<double> losses;
-  double norm = 0, seconds = 0, makespan = 0;
+struct parts_run : run {
+  double seconds = 0, makespan = 0;
   std::string plan;
 };
+
 // On four ranks, with so many slots.
-run in_parts(const text& t, int steps, int slots) {
-  run result;
+parts_run in_parts(const text& t, int steps, int slots) {
+  parts_run result;
   hd::launch<hd::threads, hd::mesh<hd::axis<all, 4>>>([&](auto& world) {
     hd::compute::host<> backend;
     auto model = flow::chain<double>(
@@ -107,42 +64,8 @@ run in_parts(const text& t, int steps, int slots) {
     world.all().all_reduce(std::span<double>(&norm, 1), hd::plus{});
     if (on::keeps(world.rank())) {
       for (double& l : losses) l /= 2;
-      result = {losses, norm, took.count(), model.makespan(), to_string(model)};
+      result = {{losses, norm}, took.count(), model.makespan(), to_string(model)};
     }
-  });
-  return result;
-}
-// The same functions as one expression.
-run on_one_rank(const text& t, int steps) {
-  run result;
-  using one = hd::mesh<hd::axis<all, 1>>;
-  hd::launch<hd::threads, one>([&](auto& world) {
-    hd::compute::host<> backend;
-    const hd::layout<one> whole;
-    hd::sharded<double, 2, hd::layout<one>> e(whole, table, 0), v(whole, out, 0);
-    hd::sharded<double, 3, hd::layout<one>> w(whole, weights, 0);
-    hd::sharded<std::int32_t, 2, hd::layout<one>> x(whole, before_it, 0);
-    hd::sharded<std::int32_t, 1, hd::layout<one>> y(whole, next, 0);
-    initialize(0, 0, e.elements()), initialize(0, 1, w.elements()), initialize(1, 0, v.elements());
-    for (int step = 0; step < steps; ++step) {
-      std::vector<double> de(e.elements().size()), dw(w.elements().size()), dv(v.elements().size());
-      const auto add = [](std::vector<double>& sum, const auto& g) {
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g.elements()[i] / rounds;
-      };
-      result.losses.push_back(0);
-      for (int round = 0; round < rounds; ++round) {
-        t.feed(step, round, false, x.elements()), t.feed(step, round, true, y.elements());
-        const auto [loss, ge, gw, gv, gx, gy] = hd::value_and_gradient<hd::reduced_gradients>(
-            backend, world, [](auto ae, auto aw, auto av, auto ax, auto ay) { return top(av, bottom(ae, aw, ax), ay); }, e,
-            w, v, x, y);
-        result.losses.back() += loss.elements()[0] / rounds;
-        add(de, ge), add(dw, gw), add(dv, gv);
-      }
-      descend(e.elements(), de), descend(w.elements(), dw), descend(v.elements(), dv);
-    }
-    result.norm = 0;
-    for (const auto some : {e.elements(), w.elements(), v.elements()})
-      for (const double a : some) result.norm += a * a;
   });
   return result;
 }
@@ -152,7 +75,7 @@ void choose() {
   hd::layout_program<left::mesh> l;
   l.output<B>(bottom(l.weight("table", {96, 16}), l.weight("weights", {8, 16, 128}), l.input<B>("read", {32, 8})));
   hd::layout_program<right::mesh> r;
-  static_cast<void>(scores(r.weight("out", {128, 96}), r.input("between", {32, 128})));
+  r.output<S<1>>(scores(r.weight("out", {128, 96}), r.input("between", {32, 128})));  // classes may stay split
   const hd::layout_costs costs{.flops_per_second = 1e9, .bytes_per_second = 1e9, .element_bytes = 8, .backward = true};
   std::printf("%s", to_cpp(l.choose(costs), "left::mesh").c_str());
   std::printf("%s", to_cpp(r.choose(costs), "right::mesh").c_str());
@@ -184,7 +107,8 @@ int main(int argc, char** argv) try {
     return 2;
   }
   if (chooses) choose();
-  const run four = in_parts(t, steps, 4), single = in_parts(t, steps, 1), one = on_one_rank(t, steps);
+  const parts_run four = in_parts(t, steps, 4), single = in_parts(t, steps, 1);
+  const run one = on_one_rank(t, steps);
   std::printf("%sstep  two parts  one rank\n", four.plan.c_str());
   bool same = std::abs(four.norm - one.norm) <= 1e-12 * one.norm;
   for (std::size_t i = 0; i < one.losses.size(); ++i) {
