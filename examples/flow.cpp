@@ -55,7 +55,8 @@ parts_run in_parts(const text& t, int steps, int slots) {
       losses.push_back(model.step([&](int part, int, int round, ids to) { t.feed(step, round, part == 1, to); }));
       model.update(descend);
     }
-    world.all().all_reduce(std::span<double>(losses), hd::plus{});  // twice the loss: both ranks of the last part have it
+    world.all().all_reduce(std::span<double>(losses),
+                           hd::plus{});  // twice the loss: both ranks of the last part have it
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     double norm = 0;
     model.each_weight([&](int, int, const auto& w, const auto&) {
@@ -113,8 +114,7 @@ int main(int argc, char** argv) try {
   bool same = std::abs(four.norm - one.norm) <= 1e-12 * one.norm;
   for (std::size_t i = 0; i < one.losses.size(); ++i) {
     same = same && std::abs(four.losses[i] - one.losses[i]) <= 1e-12 && single.losses[i] == four.losses[i];
-    if (i % 10 == 0 || i + 1 == one.losses.size())
-      std::printf("%4zu %10.6f %9.6f\n", i, four.losses[i], one.losses[i]);
+    if (i % 10 == 0 || i + 1 == one.losses.size()) std::printf("%4zu %10.6f %9.6f\n", i, four.losses[i], one.losses[i]);
   }
   std::printf("losses and weights of one rank to 1e-12: %s\n", same ? "yes" : "no");
   std::printf("rounds a second on %s: %.0f with 4 slots, %.0f with 1\n", on::ranks_are, steps * rounds / four.seconds,

@@ -27,7 +27,6 @@ constexpr hd::shape<8, 16, 128> weights;
 constexpr hd::shape<32, 128> between;
 constexpr hd::shape<128, 96> out;
 
-
 // No function names an axis or a layout.
 constexpr hd::auto_redistribute fit{};
 constexpr auto bottom = [](auto e, auto w, auto x) {
@@ -85,8 +84,8 @@ inline run on_one_rank(const text& t, int steps) {
       for (int round = 0; round < rounds; ++round) {
         t.feed(step, round, false, x.elements()), t.feed(step, round, true, y.elements());
         const auto [loss, ge, gw, gv, gx, gy] = hd::value_and_gradient<hd::reduced_gradients>(
-            backend, world, [](auto ae, auto aw, auto av, auto ax, auto ay) { return top(av, bottom(ae, aw, ax), ay); }, e,
-            w, v, x, y);
+            backend, world, [](auto ae, auto aw, auto av, auto ax, auto ay) { return top(av, bottom(ae, aw, ax), ay); },
+            e, w, v, x, y);
         result.losses.back() += loss.elements()[0] / rounds;
         add(de, ge), add(dw, gw), add(dv, gv);
       }

@@ -35,7 +35,9 @@ auto matrix(std::int64_t m, std::int64_t n) {
   return flow::weight<E...>(hd::dynamic_shape<2>{m, n});
 }
 
-constexpr auto layer = [](auto w, auto from) { return hd::apply<op::silu>(fit, hd::einsum<"bi,io->bo">(fit, from, w)); };
+constexpr auto layer = [](auto w, auto from) {
+  return hd::apply<op::silu>(fit, hd::einsum<"bi,io->bo">(fit, from, w));
+};
 // Of the first layer and the second, or of both and a third.
 constexpr auto skipped = [](auto v, auto h0, auto h1, auto target) {
   return flow_trial::top(v, hd::apply<op::add>(fit, h0, h1), target);
@@ -52,22 +54,23 @@ outcome run(int ranks, int slots, const Parts&... parts) {
 }
 template <class P0, class P1, class P2, class Order = flow::order::planned, class S0, class S1, class S2, class S3>
 outcome run_skipped(int ranks, int slots, S0 w0, S1 w1, S2 h0, S3 h1) {
-  return run<Order>(ranks, slots, flow::on<P0>(layer, w0, flow::input<B>(x)), flow::on<P1>(layer, w1, flow::before<B>(h)),
+  return run<Order>(ranks, slots, flow::on<P0>(layer, w0, flow::input<B>(x)),
+                    flow::on<P1>(layer, w1, flow::before<B>(h)),
                     flow::on<P2>(skipped, matrix<B>(hidden, out), h0, h1, flow::input<B>(t)));
 }
 
 outcome skipped_by_one_rank() {
-  return flow_trial::by_one_rank(
-      {{0, 0, in, hidden}, {1, 0, hidden, hidden}, {2, 0, hidden, out}},
-      [](auto& backend, auto& world, const auto& w, int round) {
-        return hd::value_and_gradient<hd::reduced_gradients>(
-            backend, world,
-            [](auto w0, auto w1, auto w2, auto ex, auto et) {
-              const auto h0 = layer(w0, ex);
-              return skipped(w2, h0, layer(w1, h0), et);
-            },
-            w[0], w[1], w[2], flow_trial::fed(x, 0, 1, round), flow_trial::fed(t, 2, 3, round));
-      });
+  return flow_trial::by_one_rank({{0, 0, in, hidden}, {1, 0, hidden, hidden}, {2, 0, hidden, out}},
+                                 [](auto& backend, auto& world, const auto& w, int round) {
+                                   return hd::value_and_gradient<hd::reduced_gradients>(
+                                       backend, world,
+                                       [](auto w0, auto w1, auto w2, auto ex, auto et) {
+                                         const auto h0 = layer(w0, ex);
+                                         return skipped(w2, h0, layer(w1, h0), et);
+                                       },
+                                       w[0], w[1], w[2], flow_trial::fed(x, 0, 1, round),
+                                       flow_trial::fed(t, 2, 3, round));
+                                 });
 }
 outcome diamond_by_one_rank() {
   return flow_trial::by_one_rank(
@@ -165,13 +168,12 @@ TEST_CASE("a diamond of parts has the losses and gradients of one rank", "[train
   const int most = transport_test::most_ranks();
   if (most < 4) return;
   const auto model = [&]<class Order>(Order, int slots) {
-    return run<Order>(4, slots,
-                      flow::on<flow::placement<single, 1>>(layer, matrix<B>(in, hidden), flow::input<B>(x)),
-                      flow::on<flow::placement<single, 0>>(layer, matrix<B>(hidden, hidden), flow::from<0, B>(h)),
-                      flow::on<flow::placement<single, 3>>(layer, matrix<B>(hidden, hidden), flow::from<0, B>(h)),
-                      flow::on<flow::placement<single, 2>>(diamond, matrix<B>(hidden, out), flow::from<0, B>(h),
-                                                           flow::from<1, B>(h), flow::from<2, B>(h),
-                                                           flow::input<B>(t)));
+    return run<Order>(
+        4, slots, flow::on<flow::placement<single, 1>>(layer, matrix<B>(in, hidden), flow::input<B>(x)),
+        flow::on<flow::placement<single, 0>>(layer, matrix<B>(hidden, hidden), flow::from<0, B>(h)),
+        flow::on<flow::placement<single, 3>>(layer, matrix<B>(hidden, hidden), flow::from<0, B>(h)),
+        flow::on<flow::placement<single, 2>>(diamond, matrix<B>(hidden, out), flow::from<0, B>(h), flow::from<1, B>(h),
+                                             flow::from<2, B>(h), flow::input<B>(t)));
   };
   for (const int slots : {1, 2, 0}) {
     const outcome planned = model(flow::order::planned{}, slots), ready = model(flow::order::ready{}, slots);
@@ -221,8 +223,7 @@ TEST_CASE("parts that take one value in two shapes are named", "[train][flow]") 
     hd::compute::host<> backend;
     try {
       static_cast<void>(flow::graph<double>(
-          world, backend, 1, 1,
-          flow::on<flow::placement<single, 0>>(layer, matrix<B>(in, hidden), flow::input<B>(x)),
+          world, backend, 1, 1, flow::on<flow::placement<single, 0>>(layer, matrix<B>(in, hidden), flow::input<B>(x)),
           flow::on<flow::placement<single, 1>>(layer, matrix<B>(hidden, hidden), flow::before<B>(h)),
           flow::on<flow::placement<single, 2>>(skipped, matrix<B>(hidden, out), flow::from<0, B>(t),
                                                flow::from<1, B>(h), flow::input<B>(t))));

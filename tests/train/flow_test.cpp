@@ -53,15 +53,13 @@ outcome run(int ranks, int slots, const Parts&... parts) {
 
 // Two parts and three of one expression on one rank.
 outcome two_parts() {
-  return flow_trial::by_one_rank({{0, 0, in, hidden}, {1, 0, hidden, out}},
-                                 [](auto& backend, auto& world, const auto& w, int round) {
-                                   return hd::value_and_gradient<hd::reduced_gradients>(
-                                       backend, world,
-                                       [](auto w0, auto w1, auto ex, auto et) {
-                                         return flow_trial::top(w1, flow_trial::bottom(w0, ex), et);
-                                       },
-                                       w[0], w[1], flow_trial::fed(x, 0, 1, round), flow_trial::fed(t, 1, 2, round));
-                                 });
+  return flow_trial::by_one_rank(
+      {{0, 0, in, hidden}, {1, 0, hidden, out}}, [](auto& backend, auto& world, const auto& w, int round) {
+        return hd::value_and_gradient<hd::reduced_gradients>(
+            backend, world,
+            [](auto w0, auto w1, auto ex, auto et) { return flow_trial::top(w1, flow_trial::bottom(w0, ex), et); },
+            w[0], w[1], flow_trial::fed(x, 0, 1, round), flow_trial::fed(t, 1, 2, round));
+      });
 }
 outcome three_parts() {
   return flow_trial::by_one_rank(
@@ -93,8 +91,7 @@ TEST_CASE("two parts on rank sets have the losses and gradients of one expressio
   }
   if (most >= 6) {
     const outcome o = run(
-        6, 0,
-        flow::on<flow::placement<both, 1>>(flow_trial::bottom, bottom_weight<B, S<1>>(), flow::input<S<0>, B>(x)),
+        6, 0, flow::on<flow::placement<both, 1>>(flow_trial::bottom, bottom_weight<B, S<1>>(), flow::input<S<0>, B>(x)),
         flow::on<flow::placement<single, 0>>(flow_trial::top, top_weight<B>(), flow::before<B>(h), flow::input<B>(t)));
     CAPTURE(o.text, o.error);
     CHECK(same(o, one));
@@ -105,14 +102,14 @@ TEST_CASE("three parts on rank sets have the losses and gradients of one express
           "[train][flow][ranks]") {
   const outcome one = three_parts();
   const int most = transport_test::most_ranks();
-  const auto last = flow::on<flow::placement<rows, 1>>(flow_trial::top, top_weight<B>(), flow::before<S<0>>(h),
-                                                       flow::input<S<0>>(t));
+  const auto last =
+      flow::on<flow::placement<rows, 1>>(flow_trial::top, top_weight<B>(), flow::before<S<0>>(h), flow::input<S<0>>(t));
   const auto middle = flow::on<flow::placement<single, 0>>(flow_trial::bottom, middle_weight, flow::before<B>(h));
   for (const int slots : {1, 3, 0}) {
     if (most >= 4) {
-      const outcome o = run(
-          4, slots, flow::on<flow::placement<single, 3>>(flow_trial::bottom, bottom_weight<B>(), flow::input<B>(x)),
-          middle, last);
+      const outcome o =
+          run(4, slots, flow::on<flow::placement<single, 3>>(flow_trial::bottom, bottom_weight<B>(), flow::input<B>(x)),
+              middle, last);
       CAPTURE(slots, o.text, o.error);
       CHECK(same(o, one));
     }
@@ -131,8 +128,8 @@ TEST_CASE("parts of one rank each act when they are ready, with the same losses 
   if (transport_test::most_ranks() < 4) return;
   const auto first = flow::on<flow::placement<single, 3>>(flow_trial::bottom, bottom_weight<B>(), flow::input<B>(x));
   const auto middle = flow::on<flow::placement<single, 0>>(flow_trial::bottom, middle_weight, flow::before<B>(h));
-  const auto last = flow::on<flow::placement<single, 1>>(flow_trial::top, top_weight<B>(), flow::before<B>(h),
-                                                         flow::input<B>(t));
+  const auto last =
+      flow::on<flow::placement<single, 1>>(flow_trial::top, top_weight<B>(), flow::before<B>(h), flow::input<B>(t));
   const outcome planned = run(4, 0, first, middle, last);
   CHECK(same(planned, three_parts()));
   for (const int slots : {1, 3, 0}) {
@@ -208,10 +205,9 @@ TEST_CASE("a chain refuses ranks that are not there, rounds and slots", "[train]
     hd::launch<hd::threads>(hd::mesh<hd::axis<flow_trial::all_ranks>>{ranks}, [&](auto& world) {
       hd::compute::host<> backend;
       try {
-        static_cast<void>(
-            flow::chain<double>(world, backend, rounds, slots,
-                                flow::on<flow::placement<single, 1>>([](auto v) { return hd::mean(v); },
-                                                                     flow::input<B>(x))));
+        static_cast<void>(flow::chain<double>(
+            world, backend, rounds, slots,
+            flow::on<flow::placement<single, 1>>([](auto v) { return hd::mean(v); }, flow::input<B>(x))));
       } catch (const hd::config_error& e) {
         if (world.rank() == 0) said = e.what();
       }
@@ -228,10 +224,10 @@ TEST_CASE("a chain says what must be called before", "[train][flow]") {
   std::vector<std::string> said;
   hd::launch<hd::threads>(hd::mesh<hd::axis<flow_trial::all_ranks>>{1}, [&](auto& world) {
     hd::compute::host<> backend;
-    auto model = flow::chain<double>(
-        world, backend, 1, 1,
-        flow::on<flow::placement<single, 0>>([](auto w, auto v) { return hd::mean(hd::apply<op::multiply>(fit, w, v)); },
-                                             flow::weight<B>(x), flow::input<B>(x)));
+    auto model = flow::chain<double>(world, backend, 1, 1,
+                                     flow::on<flow::placement<single, 0>>(
+                                         [](auto w, auto v) { return hd::mean(hd::apply<op::multiply>(fit, w, v)); },
+                                         flow::weight<B>(x), flow::input<B>(x)));
     const auto call = [&](const auto& what) {
       try {
         what();

@@ -44,7 +44,8 @@ inline void values(int part, int operand, int round, std::span<double> x) {
     x[i] = std::sin(0.37 * static_cast<double>(i) + 1.3 * operand + 0.7 * part + 0.11 * round) / 2;
 }
 inline void values(int, int, int round, std::span<std::int32_t> x) {
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::int32_t>((3 * i + static_cast<std::size_t>(round)) % 4);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<std::int32_t>((3 * i + static_cast<std::size_t>(round)) % 4);
 }
 
 // What a rank has.
@@ -67,7 +68,9 @@ struct outcome {
   std::string text, error;
 };
 
-inline bool close(double a, double b) { return std::abs(a - b) <= 1e-12 * (std::max)(1.0, std::abs(b)); }
+inline bool close(double a, double b) {
+  return std::abs(a - b) <= 1e-12 * (std::max)(1.0, std::abs(b));
+}
 inline bool close(const std::vector<double>& a, const std::vector<double>& b) {
   bool ok = a.size() == b.size() && !a.empty();
   for (std::size_t i = 0; ok && i < a.size(); ++i) ok = close(a[i], b[i]);
@@ -110,7 +113,8 @@ outcome run(int ranks, const Make& make) {
   if (!all.ok()) return result;
   for (const auto& one : all.by_rank) {
     result.text = one->text;
-    for (const std::int64_t sent : one->sent) result.bytes_as_planned = result.bytes_as_planned && sent == one->predicted;
+    for (const std::int64_t sent : one->sent)
+      result.bytes_as_planned = result.bytes_as_planned && sent == one->predicted;
     if (one->losses[0] != 0) {
       result.copies_agree = result.copies_agree && (result.losses.empty() || close(result.losses, one->losses));
       result.losses = one->losses;

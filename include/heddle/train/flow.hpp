@@ -223,8 +223,7 @@ class model_of {
   template <std::size_t E>
   using taken_of = tensor<to<E>, operand<E>>;
   template <std::size_t E>
-  using taken_gradient =
-      sharded<T, taken_of<E>::dimensions, dual<typename taken_of<E>::layout_type>>;
+  using taken_gradient = sharded<T, taken_of<E>::dimensions, dual<typename taken_of<E>::layout_type>>;
   // The first edge that holds; also how many edges before E begin or end where E does.
   static constexpr std::size_t find_edge(auto&& holds) {
     std::size_t e = 0;
@@ -232,9 +231,8 @@ class model_of {
     return e;
   }
   template <std::size_t I, std::size_t K>
-  static constexpr std::size_t edge_to = find_edge([](const detail::edge& e) {
-    return e.to == static_cast<int>(I) && e.operand == static_cast<int>(K);
-  });
+  static constexpr std::size_t edge_to =
+      find_edge([](const detail::edge& e) { return e.to == static_cast<int>(I) && e.operand == static_cast<int>(K); });
   template <std::size_t E, int detail::edge::* End>
   static constexpr std::size_t place_at = [] {
     std::size_t n = 0;
@@ -397,9 +395,9 @@ class model_of {
       const std::span<std::byte> bytes = call.outputs[output];
       const auto values = x.elements();
       if (values.size_bytes() != bytes.size())
-        throw layout_error(heddle::detail::text_of({"heddle: flow: a value has ", values.size(),
-                                                    " elements, and parts that take it expect ",
-                                                    bytes.size() / sizeof(T)}));
+        throw layout_error(
+            heddle::detail::text_of({"heddle: flow: a value has ", values.size(),
+                                     " elements, and parts that take it expect ", bytes.size() / sizeof(T)}));
       std::memcpy(bytes.data(), values.data(), bytes.size());
       m.sends_.bytes += readers * static_cast<std::int64_t>(bytes.size());
     }
@@ -499,8 +497,7 @@ class model_of {
     std::array<int, count> depth{}, values{}, saved{};
     std::array<int, links::count> gradients{};
     const auto at = [](auto i) { return static_cast<std::size_t>(i); };
-    for (const detail::edge& e : links::edges)
-      depth[at(e.to)] = (std::max)(depth[at(e.to)], depth[at(e.from)] + 1);
+    for (const detail::edge& e : links::edges) depth[at(e.to)] = (std::max)(depth[at(e.to)], depth[at(e.from)] + 1);
     const auto name = [](const char* what, std::size_t p) { return what + std::to_string(p); };
     const auto add_register = [&](const std::string& what, std::size_t p, std::size_t bytes) {
       register_bytes_.push_back(bytes);

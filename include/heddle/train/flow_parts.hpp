@@ -192,8 +192,8 @@ struct links {
       if (readers(p) == 0) return false;
     return true;
   }();
-  static constexpr bool chained = static_cast<int>(count) + 1 == parts &&
-                                  number([](const edge& e) { return e.from + 1 != e.to; }) == 0;
+  static constexpr bool chained =
+      static_cast<int>(count) + 1 == parts && number([](const edge& e) { return e.from + 1 != e.to; }) == 0;
   static constexpr bool single = ((Parts::where::size == 1) && ...);
 };
 
