@@ -1,6 +1,7 @@
-// A character model in two parts on two ranks each, with the signatures that --choose prints, beside the same on one rank.
+// A character model in two parts on two ranks each, as --choose says, beside the same on one rank.
 // run: --text @SOURCE_DIR@/LICENSE --choose --steps 40
 // mpi: 4
+// varies: rounds a second on .*
 // prints: using table = hd::sbp::signature<left::mesh, hd::sbp::S<1>>;
 // prints: using weights = hd::sbp::signature<left::mesh, hd::sbp::S<1>>;
 // prints: using out = hd::sbp::signature<right::mesh, hd::sbp::S<1>>;

@@ -1,4 +1,4 @@
-// examples/flow/letters.hpp: a model that guesses the next character of a text, in two functions, and its training on one rank.
+// examples/flow/letters.hpp: a model that guesses the next character of a text, as two functions.
 #pragma once
 
 #include <heddle/comm/launch.hpp>

@@ -1,4 +1,4 @@
-// tests/train/flow_graph_test.cpp: parts with several inputs and values with several readers, against one rank and plain loops.
+// tests/train/flow_graph_test.cpp: parts with several inputs and readers against one rank and loops.
 #include "catch.hpp"
 #include "flow_trial.hpp"
 

@@ -1,4 +1,4 @@
-// tests/train/flow_test.cpp: parts of a model on rank sets give the losses and gradients of one rank, and send what plans say.
+// tests/train/flow_test.cpp: chains of parts on rank sets against one rank; bytes against plans.
 #include "catch.hpp"
 #include "flow_trial.hpp"
 
@@ -159,7 +159,8 @@ TEST_CASE("a part that throws is named with its round where it acts when it is r
 }
 
 namespace {
-// Two parts of one rank each whose forwards take as long as their inputs, for so many rounds: seconds of a step, and the makespan.
+// Two parts of one rank each whose forwards take as long as their inputs, for so many rounds: seconds of a step, and
+// the makespan.
 template <class Order>
 std::pair<double, double> time_of_flow(int rounds, int slots, std::chrono::milliseconds each) {
   std::pair<double, double> result;

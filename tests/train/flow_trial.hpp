@@ -1,4 +1,4 @@
-// tests/train/flow_trial.hpp: two steps of a model in parts, with what its ranks sent and the gradients of all put together.
+// tests/train/flow_trial.hpp: two steps of a model in parts, and of the same on one rank.
 #pragma once
 
 #include "transport.hpp"
@@ -139,8 +139,8 @@ inline bool same(const outcome& a, const outcome& b) {
   return ok;
 }
 
-// The same two steps by one expression of one rank. `f(backend, world, weights, round)` returns the loss of a round and adds the gradients
-// by the weights, which are of these shapes and stand for (part, operand).
+// The same two steps by one expression of one rank. `f(backend, world, weights, round)` returns the loss of a round and
+// adds the gradients by the weights, which are of these shapes and stand for (part, operand).
 struct weight_at {
   int part, operand;
   std::int64_t rows, columns;

@@ -1,4 +1,4 @@
-// heddle/train/flow.hpp: parts of a model, each an expression on ranks of its own, as actors that pass boxed values on.
+// heddle/train/flow.hpp: trains parts of a model on ranks of their own, values boxed between them.
 #pragma once
 
 #include <heddle/compute/value_and_gradient.hpp>
@@ -41,10 +41,11 @@ struct actor_world<World, Parts, true> {
 
 }  // namespace detail
 
-/// Parts of a model, made by `chain` and `graph`. Each round (microbatch) a part acts forward when it has the values that it takes, and
-/// backward when it has the gradients of its own. Values and gradients are boxed from placement to placement by messages, with the bytes of
-/// `transfer_plan`. `slots` bounds the rounds that a part may be ahead of its backwards: 0 takes `schedule::formula::saved_slots`.
-/// `Order` says which actor of a part is next, `order::planned` or `order::ready`; values and gradients are the same.
+/// Parts of a model, made by `chain` and `graph`. Each round (microbatch) a part acts forward when it has the values
+/// that it takes, and backward when it has the gradients of its own. Values and gradients are boxed from placement to
+/// placement by messages, with the bytes of `transfer_plan`. `slots` bounds the rounds that a part may be ahead of its
+/// backwards: 0 takes `schedule::formula::saved_slots`. `Order` says which actor of a part is next, `order::planned` or
+/// `order::ready`; values and gradients are the same.
 ///
 ///     auto model = flow::chain<double>(world, backend, rounds, slots,
 ///         flow::on<left>(bottom, flow::weight<S<1>>(hd::shape{256, 512}), flow::input<B>(hd::shape{64, 256})),
@@ -54,9 +55,10 @@ struct actor_world<World, Parts, true> {
 ///     model.update([&](auto w, auto g) { ... });
 ///
 /// All ranks of the world make it and call it together; ranks in no placement do nothing.
-/// Errors: `config_error` for a placement beyond the world, rounds below 1, negative slots, `step` before `initialize`, and `update` before
-/// `step`; `layout_error` for a value of another shape than the parts that take it say, or of which they say two; at compile time for
-/// placements that overlap, a value that no part takes and a last part that is no number.
+/// Errors: `config_error` for a placement beyond the world, rounds below 1, negative slots, `step` before `initialize`,
+/// and `update` before `step`; `layout_error` for a value of another shape than the parts that take it say, or of which
+/// they say two; at compile time for placements that overlap, a value that no part takes and a last part that is no
+/// number.
 template <class T, class Order, class World, class Backend, class... Parts>
 class model_of {
   static constexpr std::size_t count = sizeof...(Parts);
@@ -115,8 +117,8 @@ class model_of {
     });
   }
 
-  /// Forward and backward of all rounds. Returns the mean of the losses on the ranks of the last part, 0 elsewhere; gradients are those
-  /// of that mean. `feed(part, operand, round, values)` writes a whole input.
+  /// Forward and backward of all rounds. Returns the mean of the losses on the ranks of the last part, 0 elsewhere;
+  /// gradients are those of that mean. `feed(part, operand, round, values)` writes a whole input.
   template <class Feed>
   double step(Feed&& feed) {
     loss_ = 0;
@@ -165,7 +167,8 @@ class model_of {
     });
   }
 
-  /// Bytes of values and gradients that this rank sent to other ranks in the last step, also while it boxed what came to its placement.
+  /// Bytes of values and gradients that this rank sent to other ranks in the last step, also while it boxed what came
+  /// to its placement.
   std::int64_t bytes_sent() const noexcept { return sends_.bytes; }
   /// What `transfer_plan` says that this rank sends in a step.
   std::int64_t predicted_bytes() const {
@@ -379,8 +382,8 @@ class model_of {
       static_cast<void>(box(backward_plan<E>(), m.template value_shape<from<E>>(), &g, tag<E> + 2));
     }
   };
-  // or, between single ranks, in the registers of actors: whole tensors. Register 0 of what a forward writes and a backward reads is what
-  // they keep here.
+  // or, between single ranks, in the registers of actors: whole tensors. Register 0 of what a forward writes and a
+  // backward reads is what they keep here.
   struct by_actors {
     model_of& m;
     const schedule::rank_actor_call& call;
@@ -571,7 +574,8 @@ template <class T = float, class Order = order::planned, class World, class Back
 auto chain(World& world, Backend& backend, int rounds, int slots, Parts... parts) {
   return detail::model_checked<true, T, Order>(world, backend, rounds, slots, std::move(parts)...);
 }
-/// Parts that take values of any parts given before them (`from<0, S<0>>(shape)`), with tensors of T: branches and skip connections.
+/// Parts that take values of any parts given before them (`from<0, S<0>>(shape)`), with tensors of T: branches and skip
+/// connections.
 template <class T = float, class Order = order::planned, class World, class Backend, class... Parts>
   requires(sizeof...(Parts) > 0)
 auto graph(World& world, Backend& backend, int rounds, int slots, Parts... parts) {

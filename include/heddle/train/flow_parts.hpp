@@ -1,4 +1,4 @@
-// heddle/train/flow_parts.hpp: says what the parts of a model are: functions on ranks of their own, and what each one takes.
+// heddle/train/flow_parts.hpp: parts of a model: functions on ranks of their own, with operands.
 #pragma once
 
 #include <heddle/compute/value_and_gradient.hpp>
@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-/// OneFlow's programs: a part is a function of tensors on a placement, what it gets says how it is split by signatures, and values are
-/// boxed between parts. Source: Yuan et al. 2021, arXiv:2110.15032, sections 3 and 5.
+/// OneFlow's programs: a part is a function of tensors on a placement, what it gets says how it is split by signatures,
+/// and values are boxed between parts. Source: Yuan et al. 2021, arXiv:2110.15032, sections 3 and 5.
 namespace heddle::inline v0::flow {
 
 /// Ranks `First`, `First` + 1, ... of a world, on a mesh of their own.
@@ -33,12 +33,13 @@ struct placement {
 namespace order {
 /// As a simulation in which all actors take as long; so all ranks of a placement make their collectives in one order.
 struct planned {};
-/// As soon as what an actor reads is there and a slot is free, by `schedule::run_actors`; placements have one rank each.
+/// As soon as what an actor reads is there and a slot is free, by `schedule::run_actors`; placements have one rank
+/// each.
 struct ready {};
 }  // namespace order
 
-/// A weight or an input of a part's function, with one of `sbp::S<dim>`, `sbp::B`, `sbp::P` for each axis of the placement's mesh.
-/// `Element` is void where it is the model's.
+/// A weight or an input of a part's function, with one of `sbp::S<dim>`, `sbp::B`, `sbp::P` for each axis of the
+/// placement's mesh. `Element` is void where it is the model's.
 template <bool Trained, class Element, std::size_t Rank, class... Entries>
 struct leaf {
   dynamic_shape<Rank> shape;
@@ -68,7 +69,8 @@ template <class... Entries, std::int64_t... E>
 constexpr from_part<-1, sizeof...(E), Entries...> before(const shape<E...>& s) {
   return {make_shape(s.extents())};
 }
-/// What part `Part` returns, a tensor of this whole shape. Several parts may take the value of one: its gradient is the sum of theirs.
+/// What part `Part` returns, a tensor of this whole shape. Several parts may take the value of one: its gradient is the
+/// sum of theirs.
 template <int Part, class... Entries, std::int64_t... E>
 constexpr from_part<Part, sizeof...(E), Entries...> from(const shape<E...>& s) {
   static_assert(Part >= 0, "heddle: flow::from<Part, ...>: Part counts from 0");
@@ -229,8 +231,8 @@ consteval bool parts_checked() {
 }
 struct refused_parts {};
 
-// What `transfer` exchanges blocks over, where those who have nothing to do with a transfer do not call it: messages, of which sends
-// end later.
+// What `transfer` exchanges blocks over, where those who have nothing to do with a transfer do not call it: messages,
+// of which sends end later.
 template <class Comm>
 class messages_between {
  public:
