@@ -41,7 +41,7 @@ ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weight
          "train": ["activations/cache", "activations/default_file_store", "activations/file_store", "activations/language_memory",
                    "activations/host_store", "activations/pooled_layers", "activations/memory", "activations/memory_store", "activations/offload", "activations/offload_if_told", "activations/store_files",
                    "activations/threaded_store", "atomized", "background_saves", "branches", "cluster", "context", "context_batches",
-                   "context_policies", "explain", "explain_page", "flow", "further_targets", "glancing_distillation", "language_state", "learning_rates",
+                   "context_policies", "explain", "explain_page", "flow", "flow_parts", "further_targets", "glancing_distillation", "language_state", "learning_rates",
                    "masked_targets", "measure_layers", "measure_machine", "measured_schedule", "mesh_to_mesh", "named_context", "named_parameters",
                    "online/message", "online/online_pairs", "online/received_steps", "online/reservoir", "online/run_online", "online/solvers",
                    "optimizers/adafactor", "optimizers/lion", "optimizers/muon", "optimizers/sgd", "paper_rank", "peak_bytes", "peer_saves",
