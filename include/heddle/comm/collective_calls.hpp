@@ -3,6 +3,7 @@
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/in_flight.hpp>
+#include <heddle/core/typestate.hpp>
 
 #include <cstdint>
 #include <span>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/ownership.hpp>
+#include <heddle/core/typestate.hpp>
 #include <heddle/tensor/async_jobs.hpp>
 #include <heddle/tensor/redistribute.hpp>
 

@@ -1,7 +1,7 @@
 // heddle/tensor/sharded.hpp: the part of a distributed tensor that one rank holds.
 #pragma once
 
-#include <heddle/core/ownership.hpp>
+#include <heddle/core/typestate.hpp>
 #include <heddle/layout/halo.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/layout/part.hpp>
