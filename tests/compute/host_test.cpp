@@ -33,7 +33,7 @@ TEMPLATE_TEST_CASE("the host backend offers every facet", "[compute][host][facet
   STATIC_REQUIRE(
       hc::offers<hc::host<>, T, hc::product_facet, hc::elementwise_facet, hc::layer_norm_facet, hc::rms_norm_facet,
                  hc::rotary_facet, hc::gated_facet<hc::silu>, hc::attention_facet, hc::sliced_attention_facet,
-                 hc::capped_attention_facet, hc::capped_cross_entropy_facet, hc::soft_cap_facet, hc::embedding_facet,
+                 hc::capped_attention_facet, hc::attention_sinks_facet, hc::capped_cross_entropy_facet, hc::soft_cap_facet, hc::embedding_facet,
                  hc::cross_entropy_facet, hc::loss_facet, hc::weighted_cross_entropy_facet, hc::reduction_facet,
                  hc::optimizer_facet, hc::reversible_optimizer_facet, hc::routing_facet, hc::grouped_product_facet,
                  hc::cast_facet<hd::bf16>, hc::cast_facet<hd::f16>, hc::master_optimizer_facet<hd::bf16, hd::bf16>,
