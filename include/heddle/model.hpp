@@ -43,6 +43,7 @@
 #include <heddle/model/layers/expert_nodes.hpp>
 #include <heddle/model/layers/expert_policies.hpp>
 #include <heddle/model/layers/expert_router.hpp>
+#include <heddle/model/layers/expert_tensors.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/grouped_attention.hpp>

@@ -159,6 +159,7 @@ void check_gradients_of_rows() {
     });
   };
   gated(co::silu{}, "silu"), gated(co::gelu_tanh{}, "gelu_tanh"), gated(co::relu{}, "relu");
+  gated(co::clamped_swiglu{}, "clamped_swiglu");
   check_gradients<B>("gelu", {of_float(19, 1)}, 19, [](auto& e) {
     co::run<co::ops::gelu>(e.backend, e.in[0], e.out);
     if (e.backward) co::run<co::ops::gelu_backward>(e.backend, e.in[0], e.d, e.gradient[0]);

@@ -172,6 +172,11 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   co::run<co::ops::gated<co::relu>>(t.backend, a, b, y), t.note("relu", y);
   co::run<co::ops::gated_backward<co::silu>>(t.backend, a, b, b, y, d), t.note("silu, gate", y), t.note("silu, up", d);
   co::run<co::ops::gated_backward<co::relu>>(t.backend, a, b, b, y, d), t.note("relu, gate", y), t.note("relu, up", d);
+  const auto gates = t.some(n), ups = t.some(n);  // beyond the limits, too
+  co::run<co::ops::scale>(t.backend, gates, S(9)), co::run<co::ops::scale>(t.backend, ups, S(9));
+  co::run<co::ops::gated<co::clamped_swiglu>>(t.backend, gates, ups, y), t.note("clamped_swiglu", y);
+  co::run<co::ops::gated_backward<co::clamped_swiglu>>(t.backend, gates, ups, b, y, d);
+  t.note("clamped_swiglu, gate", y), t.note("clamped_swiglu, up", d);
   auto m = t.some(rows, columns), other = t.some(rows, columns);
   auto bias = t.some(columns);
   co::run<co::ops::add_bias>(t.backend, m, bias), t.note("add_bias", m);
