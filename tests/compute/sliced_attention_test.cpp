@@ -254,9 +254,9 @@ TEST_CASE("attention with sinks equals its definition, whatever the sinks are", 
         CHECK(lse[i] == Approx(static_cast<double>(want_lse[i])).epsilon(1e-12).margin(1e-12));
     }
   std::vector<double> x(24), sinks(3), lse(8);
-  CHECK_THROWS_WITH(hc::run<hc::ops::attention_sinks>(backend, rows_of(x, 2, 4, 3), vec(sinks), vec(lse),
-                                                      rows_of(x, 2, 4, 3)),
-                    Catch::Contains("elements of sinks (heads) should be 4, got 3"));
+  CHECK_THROWS_WITH(
+      hc::run<hc::ops::attention_sinks>(backend, rows_of(x, 2, 4, 3), vec(sinks), vec(lse), rows_of(x, 2, 4, 3)),
+      Catch::Contains("elements of sinks (heads) should be 4, got 3"));
 }
 
 TEST_CASE("attention over slices: backward equals finite differences and overwrites", "[compute][attention]") {

@@ -44,7 +44,8 @@ struct attention_sinks_backward_row {
   HEDDLE_HD void operator()(G& g, std::int64_t item) const {
     const std::int64_t r = item / heads, h = item % heads;
     const T *const d = dout(r, h), *const o = out(r, h);
-    const S sum = sum_over(g, out.head_dim, [=](std::int64_t c) { return static_cast<S>(d[c]) * static_cast<S>(o[c]); });
+    const S sum =
+        sum_over(g, out.head_dim, [=](std::int64_t c) { return static_cast<S>(d[c]) * static_cast<S>(o[c]); });
     if (g.leads()) terms[item] = T(-math::exponential(static_cast<S>(sinks[h]) - lse[h * rows + r]) * sum);
   }
 };

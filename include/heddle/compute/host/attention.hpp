@@ -440,8 +440,8 @@ void body(ops::capped_attention_backward, product_team<G>& on, head_rows<const T
 }
 
 template <class T>
-void body(ops::attention_sinks, team& on, head_rows<const T> x, std::span<const T> sinks,
-          std::span<sum_of_type<T>> lse, head_rows<T> y) {
+void body(ops::attention_sinks, team& on, head_rows<const T> x, std::span<const T> sinks, std::span<sum_of_type<T>> lse,
+          head_rows<T> y) {
   using S = sum_of_type<T>;
   on.split(x.rows, row_grain(x.width()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)

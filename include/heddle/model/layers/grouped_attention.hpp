@@ -79,11 +79,10 @@ struct grouped_attention {
                         has_window = Windowed, caps_scores = Capped, has_sinks = Sinks;
   using attention_facet = std::conditional_t<Capped, compute::capped_attention_facet, compute::sliced_attention_facet>;
   template <class... More>
-  using facets = std::conditional_t<
-      Sinks,
-      compute::facet_list<attention_facet, compute::rotary_facet, More..., compute::attention_sinks_facet,
-                          compute::elementwise_facet>,
-      compute::facet_list<attention_facet, compute::rotary_facet, More...>>;
+  using facets = std::conditional_t<Sinks,
+                                    compute::facet_list<attention_facet, compute::rotary_facet, More...,
+                                                        compute::attention_sinks_facet, compute::elementwise_facet>,
+                                    compute::facet_list<attention_facet, compute::rotary_facet, More...>>;
   using needs = facets<>;
   using needs_cached = facets<compute::cache_facet>;
 
