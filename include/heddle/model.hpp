@@ -77,6 +77,7 @@
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/model/piece_of_tensor.hpp>
 #include <heddle/model/pipeline/boundary_memory.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/companion.hpp>
