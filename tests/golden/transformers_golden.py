@@ -42,7 +42,7 @@ SIZES = {
                            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
     "gemma2": dict(layers=3, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=True, window=4),
     # Layer 1 sees all tokens; two of five experts.
-    "gpt_oss": dict(layers=3, heads=6, kv_heads=2, width=20, ffn=11, context=9, vocabulary=37, head_dim=6, tied=False, window=4, experts=5, chosen=2,
+    "gpt_oss": dict(layers=3, heads=6, kv_heads=2, width=20, ffn=11, context=9, vocabulary=37, head_dim=6, tied=False, window=4, experts=5, chosen=2, deviation=0.2,
                     rotary={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 2.0, "beta_slow": 0.5, "truncate": False,
                             "original_max_position_embeddings": 8}),
     "gpt2_untied": dict(layers=2, heads=3, kv_heads=3, width=18, ffn=72, context=9, vocabulary=37, head_dim=6, tied=False),
