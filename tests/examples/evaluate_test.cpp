@@ -87,6 +87,7 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
                             "olmo2",
                             "gemma2",
                             "gemma3",
+                            "gpt_oss",
                             "deepseek",
                             "deepseek_dense",
                             "deepseek_plain",

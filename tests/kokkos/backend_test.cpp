@@ -135,7 +135,7 @@ namespace {
 // The facets of the host's backend.
 using facets_of_elements =
     std::tuple<co::product_facet, co::elementwise_facet, co::layer_norm_facet, co::rms_norm_facet, co::rotary_facet,
-               co::attention_facet, co::sliced_attention_facet, co::capped_attention_facet,
+               co::attention_facet, co::sliced_attention_facet, co::capped_attention_facet, co::attention_sinks_facet,
                co::capped_cross_entropy_facet, co::soft_cap_facet, co::embedding_facet, co::cache_facet,
                co::cross_entropy_facet, co::weighted_cross_entropy_facet, co::loss_facet, co::squared_error_facet,
                co::image_facet, co::reduction_facet, co::optimizer_facet, co::reversible_optimizer_facet,

@@ -5,6 +5,7 @@
 #include <heddle/model/gemma2_config.hpp>
 #include <heddle/model/gemma3_config.hpp>
 #include <heddle/model/gpt2_config.hpp>
+#include <heddle/model/gpt_oss_config.hpp>
 #include <heddle/model/granite_config.hpp>
 #include <heddle/model/llama_config.hpp>
 #include <heddle/model/mistral_config.hpp>
@@ -82,7 +83,7 @@ inline std::string name_in_files(const kept_blocks& kept, std::string_view name)
 struct hugging_face_model {
   std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config,
                qwen3_moe_config, smollm3_config, granite_config, phi3_config, olmo2_config, gemma3_config,
-               gemma2_config>
+               gemma2_config, gpt_oss_config>
       config;
   bool tied = false;  ///< the token embedding is the head, too
   int more_blocks =
@@ -91,11 +92,11 @@ struct hugging_face_model {
       scales{};  ///< how files have matrices in 2 to 8 bits; what opens the files is to be given it (`open_weights`)
   kept_blocks kept{};  ///< of the files (`with_blocks`)
 
-  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2", "gemma3_text" or "gemma2".
+  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2" or "gpt_oss".
   std::string_view family() const noexcept {
     constexpr std::string_view names[] = {"gpt2",        "llama",   "qwen2",       "qwen3",   "mixtral",
                                           "deepseek_v3", "mistral", "qwen3_moe",   "smollm3", "granite",
-                                          "phi3",        "olmo2",   "gemma3_text", "gemma2"};
+                                          "phi3",        "olmo2",   "gemma3_text", "gemma2",  "gpt_oss"};
     const auto* const deepseek = std::get_if<deepseek_config>(&config);
     return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }

@@ -156,7 +156,7 @@ inline void say_blocks(nlohmann::json& config, const model::hugging_face_model& 
       [&](const auto& c) {
         if constexpr (requires { c.still_every; }) config["no_rope_layer_interval"] = c.still_every;
         if constexpr (requires { c.dense_ffn; }) config["first_k_dense_replace"] = c.dense;
-        if constexpr (requires { c.score_cap; }) {  // said by the list alone
+        if constexpr (requires { c.score_cap; } || requires { c.global_every, c.experts; }) {  // said by the list alone
           nlohmann::json& types = config["layer_types"] = nlohmann::json::array();
           for (int layer = 1; layer <= c.layers; ++layer)
             types.push_back(layer % c.global_every == 0 ? "full_attention" : "sliding_attention");
