@@ -19,6 +19,7 @@ namespace heddle::inline v0::model {
 /// The rows of a tensor that a parameter is, where files have several in one: the first, the last, as many before the last, or every other row,
 /// from the first on (`even`) or from the second on (`odd`).
 enum class rows_in_tensor : unsigned char { all, first, before_last, last, even, odd };
+/// Whether they are every other row of a tensor.
 constexpr bool is_every_other(rows_in_tensor rows) noexcept {
   return rows == rows_in_tensor::even || rows == rows_in_tensor::odd;
 }

@@ -46,8 +46,8 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
       const char* const end = one.data() + one.size();
       const auto [last, error] = std::from_chars(one.data() + first.size(), end, plan.first);
       if (error != std::errc{} || last != end || plan.first < 1) {
-        throw config_error(
-            heddle::detail::text_of({"heddle: recompute \"", one, "\": the first how many blocks? Write \"first 20\""}));
+        throw config_error(heddle::detail::text_of(
+            {"heddle: recompute \"", one, "\": the first how many blocks? Write \"first 20\""}));
       }
     } else if (one.substr(0, keep_tail.size()) == keep_tail) {
       const char* const end = one.data() + one.size();

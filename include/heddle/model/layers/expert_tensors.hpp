@@ -26,6 +26,6 @@ struct gathered_weights {};  ///< activation: `choice_weights` of the rows of al
 struct gate_bias {};         ///< parameter: of each expert, added to its `gate`
 struct up_bias {};           ///< parameter: of each expert, added to its `up`
 struct down_bias {};         ///< parameter: of each expert, added to what it gives, once
-struct ones {};              ///< scratch: a one for each row of this rank's experts, which a bias is multiplied with
+struct ones_of_rows {};      ///< scratch: a one for each row of this rank's experts, which a bias is multiplied with
 
 }  // namespace heddle::inline v0::model::layers

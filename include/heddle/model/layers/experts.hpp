@@ -131,7 +131,7 @@ struct experts {
         routed<copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, once},
         routed<d_copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, all ? gathered : once},
         routed<gathered_out, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, gathered},
-        routed<ones, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{
+        routed<ones_of_rows, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{
             {1}, Biases::has ? here : routed_rows{}, {}, 0, most});
   }
   template <compute::facet... More>
@@ -532,7 +532,7 @@ struct experts {
   template <class B, class Routes>
   static void fill_ones([[maybe_unused]] const B& b, [[maybe_unused]] const Routes& at) {
     if constexpr (Biases::has)
-      compute::run<compute::ops::fill>(b.compute(), elements(b, at, ones{}), typename B::sum(1));
+      compute::run<compute::ops::fill>(b.compute(), elements(b, at, ones_of_rows{}), typename B::sum(1));
   }
   template <class B, class Routes, class T>
   static auto rows_of_biases(const Routes& at, matrix_view<T, typename B::space> m, std::int64_t columns) {
@@ -543,13 +543,13 @@ struct experts {
   static typename B::sum begin_with([[maybe_unused]] const B& b, [[maybe_unused]] const Routes& at,
                                     [[maybe_unused]] Tag tag, [[maybe_unused]] typename B::view y) {
     if constexpr (Biases::has)
-      multiply<transpose::no>(b, at, rows_of(b, at, ones{}), rows_of_biases<B>(at, b[tag], y.extent(1)), y);
+      multiply<transpose::no>(b, at, rows_of(b, at, ones_of_rows{}), rows_of_biases<B>(at, b[tag], y.extent(1)), y);
     return Biases::has ? 1 : 0;
   }
   template <class B, class Routes, class Tag>
   static void add_to_bias(const B& b, const Routes& at, Tag tag, typename B::const_view dy) {
     if constexpr (B::template trains<Tag>)
-      add_products(b, at, rows_of(b, at, ones{}), dy, rows_of_biases<B>(at, b.gradient(tag), dy.extent(1)));
+      add_products(b, at, rows_of(b, at, ones_of_rows{}), dy, rows_of_biases<B>(at, b.gradient(tag), dy.extent(1)));
   }
   // Whether this rank is the first along the axes `Over`.
   template <class B, class Over>

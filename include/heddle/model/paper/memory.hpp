@@ -88,10 +88,11 @@ struct paper_memory {
       if (heddle::detail::count_of(from) != n) heddle::detail::throw_copy_of(heddle::detail::count_of(from), n);
       if constexpr (std::is_same_v<space_of<To>, host_memory>)
         std::fill_n(heddle::detail::first_element(to), n, heddle::detail::element_of<To>{});
-      else if constexpr (std::is_same_v<std::remove_const_t<heddle::detail::element_of<To>>, compute::attention_slice> &&
+      else if constexpr (std::is_same_v<std::remove_const_t<heddle::detail::element_of<To>>,
+                                        compute::attention_slice> &&
                          std::is_same_v<space_of<From>, host_memory>)
         counts_->slices[address_of(heddle::detail::first_element(to))].assign(heddle::detail::first_element(from),
-                                                                             heddle::detail::first_element(from) + n);
+                                                                              heddle::detail::first_element(from) + n);
     }
     /// Query-key pairs of `n` slices that lie at an address; -1 where they were not copied there from the host.
     std::int64_t pairs_of(const compute::attention_slice* at, std::int64_t n) const {

@@ -19,9 +19,9 @@ HEDDLE_INLINE void require_warmup(double peak, double minimum, std::int64_t warm
 inline constexpr std::int64_t most_steps = 1000000000000, most_factor = 1000000;
 HEDDLE_INLINE void require_count(const char* name, std::int64_t n, std::int64_t least, std::int64_t most) {
   if (n < least || n > most)
-    throw config_error(heddle::detail::text_of({"heddle: ", name, " of the learning rate must be ",
-                                                std::to_string(least), " to ", std::to_string(most), ", got ",
-                                                std::to_string(n)}));
+    throw config_error(
+        heddle::detail::text_of({"heddle: ", name, " of the learning rate must be ", std::to_string(least), " to ",
+                                 std::to_string(most), ", got ", std::to_string(n)}));
 }
 inline std::string text(const char* name, double peak, double minimum, std::int64_t warmup_steps) {
   using train::detail::exact_text;
