@@ -209,7 +209,7 @@ struct attention_sinks_backward : attention_operation {
   static void check(const auto& dout, const auto& out, const auto& sinks, const auto& lse, const auto& terms) {
     detail::check_sinks(name, detail::sizes_of(out), sinks.size(), lse.size());
     detail::check_same_heads(name, "dout", detail::sizes_of(out), detail::sizes_of(dout));
-    detail::check_same_shape(name, "terms", {out.rows, out.heads}, terms.shape());
+    detail::check_same_shape(name, "terms", dynamic_shape<2>(out.rows, out.heads), terms.shape());
   }
 };
 
