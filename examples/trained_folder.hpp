@@ -70,7 +70,7 @@ class trained_folder {
               [&](auto& sink, const auto& named) { stages(sink, named, heddle::model::which_parameters::trained); });
         for (int k = 0; k < trainer.stages(); ++k) trainer.stage(k).merge_adapters();
       }
-    heddle::train::write_together(world, out, plan_, [&](auto& sink) { stages(sink, names(), own()); });
+    heddle::train::write_together(world, out, plan_, [&](auto& sink) { stages(sink, names().written(), own()); });
     heddle::train::io_together(world, [&] {
       if (world.rank() == 0) heddle::train::write_model_file(out / "config.json", config_text_);
     });

@@ -30,7 +30,7 @@ WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/ra
          "tensor/redistribute", "tensor/sharded", "tensor/view"]
 # Headers of a room that its own header leaves out: what few programs use, and what costs all others a good part of their compile
 # time. Those who want them include them, as docs/tutorial/headers.md says.
-ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "elastic_llama", "experts_in_order", "families", "family_stage", "family_units", "gemma2", "gemma2_config", "gemma3", "gemma3_config", "granite",
+ASIDE = {"model": ["any_config", "any_model", "context_batch", "described_weights", "elastic_llama", "experts_in_order", "families", "family_stage", "family_units", "gemma2", "gemma2_config", "gemma3", "gemma3_config", "gpt_oss", "gpt_oss_config", "granite",
                    "granite_config", "hugging_face_model", "layers/gated_linear_attention", "layers/multiplied", "layers/normed_after", "masked", "mistral", "olmo2", "olmo2_config", "phi3", "phi3_config",
                    "paper/backend", "paper/even_routes", "paper/memory", "paper/profile", "paper/timed", "paper/trace", "paper/world",
                    "parameter_route", "qwen3_moe", "qwen3_moe_config", "smollm3", "smollm3_config", "spiking_brain", "spiking_brain_config",

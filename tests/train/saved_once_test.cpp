@@ -112,7 +112,7 @@ std::size_t tensor_sized(int context) {
 
 TEST_CASE("blocks of no family save a tensor twice, nor do adapters", "[train][saved_once]") {
   for (const char* family : {"gpt2", "llama3", "qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "smollm3",
-                             "granite", "phi3", "olmo2", "gemma3", "deepseek"})
+                             "granite", "phi3", "olmo2", "gemma3", "gpt_oss", "deepseek"})
     for (const int rank : {0, 4}) {
       CAPTURE(family, rank);
       std::ifstream in(std::string(HEDDLE_SOURCE_DIR "/tests/golden/models/") + family + "/config.json");

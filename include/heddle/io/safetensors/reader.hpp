@@ -280,7 +280,8 @@ inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann
 /// files that it names. Opening it reads every header and holds it against the index. It keeps one descriptor for each
 /// file; threads share one folder (`safetensors_reader`). `total_size` in the index is ignored, as transformers ignores
 /// it. With `quantized_weights` a tensor NAME of F8_E4M3 or I8 is a matrix whose blocks have scales in the tensor NAME_scale_inv or NAME_scale, and
-/// reads as their products; of the packed forms a matrix LAYER.weight, which no file has, is read from LAYER.qweight and those beside it. Without,
+/// reads as their products; of the packed forms a matrix LAYER.weight, which no file has, is read from LAYER.qweight and those beside it, and the
+/// matrices NAME of all experts, [experts, out, in], from NAME_blocks and NAME_scales. Without,
 /// tensors that have such scales beside them are not read.
 /// Errors: `config_error` for blocks of less than 1 or more than 2^20 rows or columns; `io_error` as those of `safetensors_file`; a file or tensor of the index that is missing, a tensor that lies
 /// in another file than the index says, or that the index does not name, and file names with folders in them.
@@ -360,14 +361,14 @@ class safetensors_folder {
     const auto add = [&](const std::string& name) {
       const safetensors_tensor t = tensor(name);
       if (!t.is_quantized()) return;
-      ++all.matrices;
+      all.matrices += t.shape().size() > 2 ? t.shape()[0] : 1;
       all.stored_bytes += t.stored_bytes();
       all.elements += t.entry().count();
     };
     const std::string codes = is_packed() ? detail::names_of(quantized_->how).codes : "";
     for (const auto& [name, file] : by_name_)
       if (!codes.empty() && name.ends_with(codes))
-        add(name.substr(0, name.size() - codes.size()) + ".weight");
+        add(name.substr(0, name.size() - codes.size()).append(end_of_packed()));
       else if (is_8_bits(stored(name).dtype()))
         add(name);
     return all;
@@ -389,9 +390,13 @@ class safetensors_folder {
       if (has(std::string(name) + end)) return std::string(name) + end;
     return {};
   }
+  // How the name of a matrix ends behind that of its layer.
+  std::string_view end_of_packed() const noexcept {
+    return quantized_ && quantized_->how == quantized_weights::form::stacked_mxfp4 ? "" : ".weight";
+  }
   // The name of the words of a matrix; empty where it can have none.
   std::string codes_of(std::string_view name) const {
-    constexpr std::string_view end = ".weight";
+    const std::string_view end = end_of_packed();
     if (!is_packed() || !name.ends_with(end)) return {};
     return std::string(name.substr(0, name.size() - end.size())) + detail::names_of(quantized_->how).codes;
   }
@@ -403,7 +408,7 @@ class safetensors_folder {
   }
   safetensors_tensor packed(std::string_view name) const {
     const detail::packed_names ends = detail::names_of(quantized_->how);
-    const std::string layer(name.substr(0, name.size() - std::string_view(".weight").size()));
+    const std::string layer(name.substr(0, name.size() - end_of_packed().size()));
     const auto part = [&](const char* end) {
       const safetensors_tensor t = stored(layer + end);
       return detail::stored_tensor{t.file_, t.entry_, t.read_};

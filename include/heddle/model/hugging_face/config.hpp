@@ -305,6 +305,26 @@ inline qwen3_moe_config qwen3_moe_of(config_object& c) {
   return {shape, c.flag("norm_topk_prob", false)};
 }
 
+// GPT-OSS: all products have biases; frequencies that no key scales are by YaRN.
+inline gpt_oss_config gpt_oss_of(config_object& c) {
+  const gpt_oss_config family = gpt_oss_120b();
+  c.only("attention_bias", true);
+  mixtral_config shape = still_llama_of(c, family, "GptOssForCausalLM");
+  if (c.find("num_key_value_heads") == nullptr) shape.kv_heads = family.kv_heads;
+  c.only("hidden_act", "silu");
+  c.only("swiglu_alpha", 1.702);
+  c.only("swiglu_limit", 7.0);
+  read_any_rotary(c, shape, read_rotary);
+  if (c.find_unless_null("rope_parameters") == nullptr && c.find_unless_null("rope_scaling") == nullptr)
+    shape.yarn = family.yarn;
+  without_balance(c);
+  shape.experts = c.integer("num_local_experts", family.experts);
+  shape.chosen = c.integer("num_experts_per_tok", family.chosen);
+  c.only("experts_per_token", shape.chosen);  // the older name, which published files have beside the other
+  if (c.find("initial_context_length") != nullptr) c.number("initial_context_length");  // that of yarn, again
+  return {shape, c.integer("sliding_window", family.window), global_every_of(c, shape.layers, family.global_every)};
+}
+
 // How many of a head's elements rotate, of the key that says which part of them does.
 inline int rotating_of(config_object& c, int head_dim) {
   constexpr const char* key = "partial_rotary_factor";
@@ -493,14 +513,14 @@ inline deepseek_config deepseek_v2_of(config_object& c) {
 
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear`, `llama3`, `yarn` or `dynamic`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite, Phi-3 and Phi-4, OLMo-2, Gemma-2, Gemma-3 of texts,
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear`, `llama3`, `yarn` or `dynamic`, Qwen 2 and 3, also with experts, Mistral, Mixtral, SmolLM3, Granite, Phi-3 and Phi-4, OLMo-2, Gemma-2, Gemma-3 of texts, GPT-OSS,
 /// DeepSeek-V2 and V3, with or without leading blocks without experts and latent vectors of queries.
 /// `quantization_config` may be that of `fp8`, `fbgemm_fp8`, `gptq`, `awq` (version gemm) or `compressed-tensors` in 4 and 8 bits, MXFP4 among them.
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `Qwen3MoeConfig`, `SmolLM3Config`, `GraniteConfig`, `MistralConfig`, `MixtralConfig`, `Phi3Config`, `Olmo2Config`, `Gemma2Config`, `Gemma3TextConfig`, `DeepseekV3Config`,
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `Qwen3MoeConfig`, `SmolLM3Config`, `GraniteConfig`, `MistralConfig`, `MixtralConfig`, `Phi3Config`, `Olmo2Config`, `Gemma2Config`, `Gemma3TextConfig`, `GptOssConfig`, `DeepseekV3Config`,
 /// `DeepseekV2Config`.
 /// A key that is not known passes where it is false, null or empty, where it has no effect on a forward pass (names of tokens, how answers are
 /// drawn, rates of dropout, marks of programs: `model/hugging_face/config_keys.hpp`), or where `ignored_keys` has it; one in `rope_parameters` is
@@ -511,7 +531,7 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   const std::string family =
       c.text("model_type", "",
              {"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "deepseek_v3", "deepseek_v2", "qwen3_moe",
-              "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2"});
+              "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2", "gpt_oss"});
   hugging_face_model out;
   if (c.find_unless_null("quantization") != nullptr)
     throw config_error("heddle: " + what +
@@ -550,6 +570,8 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
       out.config = detail::gemma3_of(c);
     } else if (family == "gemma2") {
       out.config = detail::gemma2_of(c);
+    } else if (family == "gpt_oss") {
+      out.config = detail::gpt_oss_of(c);
     } else if (family == "olmo2") {
       out.config = detail::olmo2_of(c);
     } else if (family == "phi3") {

@@ -168,7 +168,8 @@ inline quantized_weights read_compressed(config_object& c) {
 // How files have matrices in fewer bits. Which matrices, the files say. Activations are not brought to fewer bits, as with transformers'
 // `dequantize`.
 inline quantized_weights read_quantization(config_object c) {
-  const std::string method = c.text("quant_method", "", {"fp8", "fbgemm_fp8", "gptq", "awq", "compressed-tensors"});
+  const std::string method =
+      c.text("quant_method", "", {"fp8", "fbgemm_fp8", "gptq", "awq", "compressed-tensors", "mxfp4"});
   quantized_weights out;
   if (method == "fp8") {
     out = read_fp8(c);
@@ -176,6 +177,10 @@ inline quantized_weights read_quantization(config_object c) {
     out = read_gptq(c);
   } else if (method == "awq") {
     out = read_awq(c);
+  } else if (method == "mxfp4") {
+    c.flag("dequantize", false);
+    pass_keys(c, {"modules_to_not_convert"});
+    out = {quantized_weights::form::stacked_mxfp4, 4, 32};
   } else if (method == "fbgemm_fp8") {
     pass_keys(c, {"activation_scale_ub", "modules_to_not_convert"});
     out.blocks = {1, scale_blocks::whole};

@@ -65,16 +65,15 @@ bool has_other_head(const hugging_face_model& about, const Folder& folder) {
       names_in(folder)(about.family() == "gpt2" ? "wte.weight" : "model.embed_tokens.weight").name;
   return folder.contains(embedding) && !are_same_numbers(folder, embedding, head);
 }
-// Refuses a tensor that has several parameters one below the other and has not the rows of all of them.
+// Refuses a tensor that has several parameters and has not the rows of all of them, or more.
 template <class Folder>
 void require_rows_of_all(const Folder& folder, const hugging_face_names& names,
                          const std::vector<parameter_outline>& outlines) {
   std::map<std::string, std::vector<std::int64_t>> together;
   for (const parameter_outline& p : outlines) {
     const source_name from = names(p.name);
-    if (from.rows == rows_in_tensor::all || !folder.contains(from.name)) continue;
-    const auto [at, is_first] = together.try_emplace(from.name, p.shape);
-    if (!is_first) at->second[0] += p.shape[0];
+    if ((from.rows == rows_in_tensor::all && !from.is_piece()) || !folder.contains(from.name)) continue;
+    extend_shape(together[from.name], p.shape, from);
   }
   for (const auto& [name, shape] : together) {
     const auto tensor = folder.tensor(name);

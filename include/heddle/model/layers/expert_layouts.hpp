@@ -27,6 +27,9 @@ struct experts_laid {
   using exchange = typename Layouts::template exchange_axes<dim::experts, dim::ffn>;
   using copied_over = typename Layouts::template exchange_axes<dim::ffn>;
   static constexpr bool exchanges = exchange::size > 0;
+  // Those whose ranks hold parts of one expert.
+  using units_over =
+      typename model::detail::sharding_rules<typename Layouts::how>::template axes_of<mesh_type, dim::ffn>;
 
   template <class D>
   static constexpr bool whole =

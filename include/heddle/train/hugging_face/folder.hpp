@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,7 +76,10 @@ struct cut_key {
 };
 
 inline std::vector<io::safetensors_outline> in_order_of_cuts(std::vector<io::safetensors_outline> tensors) {
-  const auto is_of_expert = [](const auto& t) { return t.name.find(".experts.") != std::string::npos; };
+  const auto is_of_expert = [](const auto& t) {
+    const std::size_t at = t.name.find(".experts.");
+    return at != std::string::npos && t.name.substr(at + 9, 1).find_first_of("0123456789") == 0;
+  };
   if (std::none_of(tensors.begin(), tensors.end(), is_of_expert)) return tensors;
   std::vector<std::pair<cut_key, io::safetensors_outline>> keyed;
   for (io::safetensors_outline& t : tensors) {
@@ -91,15 +95,23 @@ inline std::vector<io::safetensors_outline> in_order_of_cuts(std::vector<io::saf
 
 }  // namespace detail
 
-/// The files of a model of Hugging Face: each of these parameters under the name that `names` has for it, in the order of transformers'
+/// The files of a model of Hugging Face: each of these parameters under the name that `names.written()` has for it, in the order of transformers'
 /// state dict (of mixtures, the one in which it cuts them), with elements of type `dtype`. Files hold at most `most_bytes` of data.
 /// Errors: `io_error` for an unknown type.
 inline io::safetensors_plan hugging_face_plan(std::vector<model::parameter_outline> parameters,
                                               const model::hugging_face_names& names, const std::string& dtype,
                                               std::int64_t most_bytes = 5000000000) {
   std::vector<io::safetensors_outline> tensors;
+  std::map<std::string, std::size_t> stacks;
+  const model::hugging_face_names written = names.written();
   for (model::parameter_outline& p : model::hugging_face_order(std::move(parameters))) {
-    const model::source_name to = names(p.name);
+    const model::source_name to = written(p.name);
+    if (to.is_piece()) {
+      const auto [at, is_first] = stacks.try_emplace(to.name, tensors.size());
+      if (is_first) tensors.push_back({to.name, dtype, {}});
+      model::detail::extend_shape(tensors[at->second].shape, std::move(p.shape), to);
+      continue;
+    }
     const bool goes_on = to.rows != model::rows_in_tensor::all && to.rows != model::rows_in_tensor::first;
     if (goes_on && !tensors.empty() && tensors.back().name == to.name)
       tensors.back().shape[0] += p.shape[0];
@@ -144,7 +156,7 @@ inline void say_blocks(nlohmann::json& config, const model::hugging_face_model& 
       [&](const auto& c) {
         if constexpr (requires { c.still_every; }) config["no_rope_layer_interval"] = c.still_every;
         if constexpr (requires { c.dense_ffn; }) config["first_k_dense_replace"] = c.dense;
-        if constexpr (requires { c.score_cap; }) {  // said by the list alone
+        if constexpr (requires { c.score_cap; } || requires { c.global_every, c.experts; }) {  // said by the list alone
           nlohmann::json& types = config["layer_types"] = nlohmann::json::array();
           for (int layer = 1; layer <= c.layers; ++layer)
             types.push_back(layer % c.global_every == 0 ? "full_attention" : "sliding_attention");

@@ -36,11 +36,13 @@ inline std::string adapted_layer(const std::string& parameter) {
 /// Source: Hugging Face PEFT 0.21, `LoraConfig`.
 template <class World, class Config, class Write>
 std::int64_t write_adapter(World& world, const std::filesystem::path& folder,
-                           const std::vector<model::parameter_outline>& parameters, const Config& config, const std::string& base, const model::hugging_face_names& names,
-                           bool inputs_first, Write&& write) {
+                           const std::vector<model::parameter_outline>& parameters, const Config& config,
+                           const std::string& base, const model::hugging_face_names& names, bool inputs_first,
+                           Write&& write) {
   if (names.fused)
     throw config_error(
-        "heddle: write_adapter: files of this family have queries, keys and values in one tensor, of which PEFT has one "
+        "heddle: write_adapter: files of this family have queries, keys and values in one tensor, of which PEFT has "
+        "one "
         "adapter and the model three; merge them and write the model");
   std::vector<io::safetensors_outline> tensors;
   std::set<std::string> layers;

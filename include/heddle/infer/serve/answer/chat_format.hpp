@@ -184,7 +184,8 @@ inline std::string unused_mark(const nlohmann::ordered_json& data) {
   }
   throw text_error("heddle: a conversation has all of the characters U+FDD0 to U+FDEF, which are none");
 }
-inline bool break_marks(nlohmann::ordered_json& value, const std::vector<std::string>& special, const std::string& mark) {
+inline bool break_marks(nlohmann::ordered_json& value, const std::vector<std::string>& special,
+                        const std::string& mark) {
   bool broken = false;
   if (value.is_string()) {
     auto& text = value.get_ref<std::string&>();
@@ -265,7 +266,8 @@ inline chat_choice choose_chat_format(const std::filesystem::path& folder, const
   const std::string where = "the chat template in '" + source->file + "'";
   std::optional<chat_format> format = known_chat_format(source->text);
   if (source->text.empty()) return {std::nullopt, where + " has none with the name 'default'" + advice};
-  const nlohmann::ordered_json tokens = io::template_tokens(folder);  // what the source takes from the tokenizer's files
+  const nlohmann::ordered_json tokens =
+      io::template_tokens(folder);  // what the source takes from the tokenizer's files
   std::optional<rendered_template> rendered;
   try {
     rendered = rendered_template{.source = io::chat_template(source->text)};

@@ -35,7 +35,7 @@ struct answer_part {
   std::string text{};
   std::vector<token_text> tokens{};  ///< where log-probabilities were asked for
   finish_reason finish = finish_reason::none;
-  std::string message{};  ///< of an error
+  std::string message{};           ///< of an error
   std::string reasoning{};         ///< thoughts, which are not part of `text`
   std::vector<tool_call> calls{};  ///< of tools, which are not part of `text`
   bool called = false;             ///< of the last part: whether the answer has calls

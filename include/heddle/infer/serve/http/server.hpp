@@ -213,7 +213,8 @@ class server {
   void page(const http_request& q, http_response& r) {
     if (q.path == "/") {
       r.set_header("Content-Security-Policy",
-                   "default-src 'none'; connect-src 'self'; img-src data:; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+                   "default-src 'none'; connect-src 'self'; img-src data:; script-src 'unsafe-inline'; style-src "
+                   "'unsafe-inline'; "
                    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
       r.set_content(std::string(detail::chat_page), "text/html; charset=utf-8");
     } else if (q.path == "/health") {
@@ -227,8 +228,7 @@ class server {
       r.set_content(queue_.statistics().to_text(options_.model, queue_.waiting()),
                     "text/plain; version=0.0.4; charset=utf-8");
     } else if (q.path == "/openapi.json") {
-      send(r, openapi_description(options_.model, queue_.vocabulary(), queue_.context(),
-                                  options_.chat.renders()));
+      send(r, openapi_description(options_.model, queue_.vocabulary(), queue_.context(), options_.chat.renders()));
     } else if (q.path == "/v1/models") {
       send(r, {{"object", "list"}, {"data", nlohmann::json::array({model()})}});
     } else {
@@ -390,7 +390,8 @@ class server {
           offsets[p.choice] += p.what.text.size();
           calls[p.choice] += p.what.calls.size();
         }
-        if (p.what.finish != finish_reason::none && !put_json(writer.finish_chunk(p.choice, p.what.finish, p.what.called)))
+        if (p.what.finish != finish_reason::none &&
+            !put_json(writer.finish_chunk(p.choice, p.what.finish, p.what.called)))
           return false;
       }
       if (!running.ended() && has_gone(c, asked, [&] { return put(": a comment\n\n"); })) return false;

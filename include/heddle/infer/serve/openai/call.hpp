@@ -40,9 +40,10 @@ struct completion_call {
   std::string model{};                       ///< empty: whatever is served
   std::vector<call_prompt> prompts{};        ///< of /v1/completions, at least one
   std::vector<io::chat_message> messages{};  ///< of /v1/chat/completions, at least one
-  nlohmann::ordered_json conversation{};     ///< what a chat template is given of the call: `messages`, `tools`, `documents` and more
-  std::string needs_template{};              ///< the member that only a folder's own template renders; empty: there is none
-  bool calls_tools = false;                  ///< whether calls of tools are looked for in the answer
+  nlohmann::ordered_json
+      conversation{};  ///< what a chat template is given of the call: `messages`, `tools`, `documents` and more
+  std::string needs_template{};  ///< the member that only a folder's own template renders; empty: there is none
+  bool calls_tools = false;      ///< whether calls of tools are looked for in the answer
   std::int64_t n = 1;
   std::optional<std::int64_t> max_tokens{};  ///< none: as many as the context has room for
   sampling_options sampling{};
@@ -266,7 +267,9 @@ inline void read_conversation(const call_reader& in, std::string_view text, comp
     needs("documents");
   }
   c.calls_tools = tools.is_array();
-  c.conversation = {{"messages", std::move(messages)}, {"tools", std::move(tools)}, {"documents", std::move(documents)},
+  c.conversation = {{"messages", std::move(messages)},
+                    {"tools", std::move(tools)},
+                    {"documents", std::move(documents)},
                     {"add_generation_prompt", true}};
   if (!absent("chat_template_kwargs")) {
     const nlohmann::json& more = *in.find("chat_template_kwargs");

@@ -171,7 +171,8 @@ inline void refuse_foreign_members(const nlohmann::json& body, bool chat) {
   for (const foreign_member& m : foreign_members)
     if (chat && of_chats(m.name))
       continue;
-    else if (const auto at = body.find(m.name); at != body.end() && !changes_nothing(m, *at)) refuse_foreign_member(m);
+    else if (const auto at = body.find(m.name); at != body.end() && !changes_nothing(m, *at))
+      refuse_foreign_member(m);
   for (const foreign_member& m : {foreign_member{"add_special_tokens", "false"},  // the template has them
                                   foreign_member{"best_of", "1", "n"}})
     if (const auto at = body.find(m.name); chat && at != body.end() && !changes_nothing(m, *at))

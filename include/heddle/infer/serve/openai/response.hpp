@@ -74,7 +74,8 @@ class response_writer {
                   {"finish_reason", nullptr}});
   }
   /// A chunk with text. `offset`: bytes of text before it; `calls`: calls of tools before it.
-  nlohmann::json text_chunk(std::size_t choice, const answer_part& part, std::size_t offset, std::size_t calls = 0) const {
+  nlohmann::json text_chunk(std::size_t choice, const answer_part& part, std::size_t offset,
+                            std::size_t calls = 0) const {
     nlohmann::json c{{"index", choice}, {"finish_reason", nullptr}};
     if (chat_) {
       c["delta"] = nlohmann::json::object();

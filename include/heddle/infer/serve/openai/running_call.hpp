@@ -47,9 +47,11 @@ inline std::vector<std::int32_t> chat_tokens(const completion_call& c, const io:
   if (!chat.renders())
     throw api_error(400, "invalid_request_error", "conversations cannot be rendered: " + chat.about, "messages",
                     "no_chat_template");
-  if (chat.rendered && (!chat.format || !c.needs_template.empty())) return rendered_tokens(c, t, *chat.rendered, thinks);
+  if (chat.rendered && (!chat.format || !c.needs_template.empty()))
+    return rendered_tokens(c, t, *chat.rendered, thinks);
   if (!c.needs_template.empty())
-    throw invalid_param(c.needs_template, "is only for a model whose folder has a chat template", "unsupported_parameter");
+    throw invalid_param(c.needs_template, "is only for a model whose folder has a chat template",
+                        "unsupported_parameter");
   const std::vector<io::chat_part> parts =
       std::visit([&](const auto& f) { return f(std::span<const io::chat_message>(c.messages), true); }, *chat.format);
   thinks = std::string_view(io::detail::stripped(io::to_text(parts))).ends_with("<think>");
@@ -192,8 +194,8 @@ class running_call {
   }
   // Nine characters, which is what Mistral's templates take.
   static std::string new_id() {
-    static std::atomic<std::uint64_t> last{static_cast<std::uint64_t>(
-        std::chrono::system_clock::now().time_since_epoch().count())};
+    static std::atomic<std::uint64_t> last{
+        static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count())};
     std::uint64_t n = (last += 1) * 0x9e3779b97f4a7c15u;  // each number of 64 bits once
     std::string out;
     for (int i = 0; i < 9; ++i, n /= 36) out += "0123456789abcdefghijklmnopqrstuvwxyz"[n % 36];
