@@ -1,4 +1,4 @@
-// heddle/model/piece_of_tensor.hpp: one of several matrices that a file has in one tensor, or every other row of it, as a tensor.
+// heddle/model/piece_of_tensor.hpp: a matrix that a file stores with others in one tensor.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/host/gated.hpp: gated activations (SwiGLU, GEGLU, ReGLU, clamped SwiGLU), forward and backward.
+// heddle/compute/host/gated.hpp: gated activations (SwiGLU, GEGLU, ReGLU, clamped) and gradients.
 #pragma once
 
 #include <heddle/compute/host/elementwise.hpp>

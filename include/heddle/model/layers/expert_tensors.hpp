@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_tensors.hpp: tags of the parameters and tensors of a mixture of experts.
+// heddle/model/layers/expert_tensors.hpp: tags of parameters and tensors of experts.
 #pragma once
 
 namespace heddle::inline v0::model::layers {
