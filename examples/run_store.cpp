@@ -6,7 +6,7 @@
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/store_saves.hpp>
 #if defined(HEDDLE_EXAMPLE_CURL)
-#include <heddle/io/curl/s3.hpp>
+#include <heddle/io/s3/store.hpp>
 #endif
 
 #include <cstdint>

@@ -3,10 +3,10 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
+#include <heddle/io/chat/folder.hpp>
+#include <heddle/io/chat/samples.hpp>
+#include <heddle/io/choice_lines.hpp>
 #include <heddle/io/corpus.hpp>
-#include <heddle/io/tokenizer/chat_folder.hpp>
-#include <heddle/io/tokenizer/chat_samples.hpp>
-#include <heddle/io/tokenizer/choice_lines.hpp>
 #include <heddle/io/tokenizer/folder.hpp>
 
 #include <algorithm>

@@ -172,6 +172,11 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   co::run<co::ops::gated<co::relu>>(t.backend, a, b, y), t.note("relu", y);
   co::run<co::ops::gated_backward<co::silu>>(t.backend, a, b, b, y, d), t.note("silu, gate", y), t.note("silu, up", d);
   co::run<co::ops::gated_backward<co::relu>>(t.backend, a, b, b, y, d), t.note("relu, gate", y), t.note("relu, up", d);
+  const auto gates = t.some(n), ups = t.some(n);  // beyond the limits, too
+  co::run<co::ops::scale>(t.backend, gates, S(9)), co::run<co::ops::scale>(t.backend, ups, S(9));
+  co::run<co::ops::gated<co::clamped_swiglu>>(t.backend, gates, ups, y), t.note("clamped_swiglu", y);
+  co::run<co::ops::gated_backward<co::clamped_swiglu>>(t.backend, gates, ups, b, y, d);
+  t.note("clamped_swiglu, gate", y), t.note("clamped_swiglu, up", d);
   auto m = t.some(rows, columns), other = t.some(rows, columns);
   auto bias = t.some(columns);
   co::run<co::ops::add_bias>(t.backend, m, bias), t.note("add_bias", m);
@@ -478,7 +483,7 @@ auto attention(std::int64_t rows) {
 
 // Grouped queries, every mask, queries in several slices and in none, values of another width, pages; heads inside wider rows.
 template <class B>
-auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0) {
+auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0, bool with_sinks = false) {
   trial<B, double> t;
   using space = typename B::space;
   const std::int64_t queries = 13, keys = 12;
@@ -511,6 +516,13 @@ auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0) {
     co::run<co::ops::capped_attention>(t.backend, q, k, v, listed, 0.4, cap, out, lse, pages);
   else
     co::run<co::ops::attention>(t.backend, q, k, v, listed, 0.4, out, lse, pages);
+  if (with_sinks) {
+    const auto sinks = t.some(4);
+    auto terms = t.some(queries, 4);
+    co::run<co::ops::attention_sinks>(t.backend, out, sinks, lse, out);
+    co::run<co::ops::attention_sinks_backward>(t.backend, of_out, out, sinks, lse, terms);
+    t.note("terms of sinks", terms);
+  }
   t.note("out", out_rows), t.note("lse", lse);
   if (cap > 0)
     co::run<co::ops::capped_attention_backward>(t.backend, of_out, q, k, v, out, lse, listed, 0.4, cap, dq, dk, dv,
@@ -518,6 +530,21 @@ auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0) {
   else
     co::run<co::ops::attention_backward>(t.backend, of_out, q, k, v, out, lse, listed, 0.4, dq, dk, dv, pages);
   t.note("dq", dq_rows), t.note("dk", dk_rows), t.note("dv", dv_rows);
+  return t.results;
+}
+// Sinks of heads of five elements, inside wider rows.
+template <class B, class T>
+auto sinks_of_heads(std::int64_t rows, std::int64_t heads) {
+  trial<B, T> t;
+  const auto x = t.some(rows, heads * 5 + 2), dout = t.some(rows, heads * 5);
+  const auto sinks = t.some(heads);
+  auto lse = t.sums(rows * heads);
+  auto y = t.some(rows, heads * 5), terms = t.some(rows, heads);
+  const auto out = co::heads_of(y, heads, 5);
+  co::run<co::ops::attention_sinks>(t.backend, co::heads_of(x, heads, 5, 1), sinks, lse, out);
+  t.note("out with sinks", y), t.note("lse with sinks", lse);
+  co::run<co::ops::attention_sinks_backward>(t.backend, co::heads_of(dout, heads, 5), out, sinks, lse, terms);
+  t.note("terms of sinks", terms);
   return t.results;
 }
 /// Tables of pages of three rows to try with `sliced_attention`: none, some, and one that lists a page again.
@@ -967,6 +994,11 @@ void compare_bf16_with_host_and_double() {
     check(experts<B, half>(tokens, count, k, width, false), experts<host, double>(tokens, count, k, width, false),
           0x1p-5, 20);
   }
+  for (const auto& [rows, heads] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 2}, {3, 0}, {1, 1}, {9, 4}}) {
+    CAPTURE(rows, heads);
+    check(sinks_of_heads<B, half>(rows, heads), sinks_of_heads<host, half>(rows, heads), 0x1p-7, 3);
+    check(sinks_of_heads<B, half>(rows, heads), sinks_of_heads<host, double>(rows, heads), 0x1p-6, 3);
+  }
 }
 
 /// Products with a bias, GELU or sums of columns behind them on B against the same in steps on the host.
@@ -1001,6 +1033,7 @@ void compare_corners_with_host() {
     CAPTURE(pages);
     check(sliced_attention<B>(pages), sliced_attention<host>(pages), 1e-10, 5);
     check(sliced_attention<B>(pages, 0.3), sliced_attention<host>(pages, 0.3), 1e-10, 5);
+    check(sliced_attention<B>(pages, 0, true), sliced_attention<host>(pages, 0, true), 1e-10, 6);
   }
   check(attention_of_overflows<B>(), attention_of_overflows<host>(), 1e-6, 5);
   check(not_finite<B>(), not_finite<host>(), 1e-10, 4);

@@ -38,6 +38,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE_FALSE(co::offers<co::host<>, float, co::norm_onto_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::rotary_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::relu>>);
+  STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::clamped_swiglu>>);
   STATIC_REQUIRE(co::offers<tested, float, co::embedding_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::cache_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::cross_entropy_facet>);
@@ -58,6 +59,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::attention_facet::offered<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_facet::offered<tested, double>);
   STATIC_REQUIRE(co::capped_attention_facet::offered<tested, double>);
+  STATIC_REQUIRE(co::offers<tested, hd::bf16, co::attention_sinks_facet>);
   STATIC_REQUIRE(co::offers<tested, hd::bf16, co::soft_cap_facet, co::capped_cross_entropy_facet>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
   STATIC_REQUIRE(co::offered<co::scaled_product_facet, tested, float>);

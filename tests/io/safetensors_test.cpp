@@ -3,8 +3,8 @@
 
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/core/random.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/safetensors/writer.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-// refuse: heddle: flow::chain: the last part returns the loss, a single number; use hd::mean or hd::sum at its end
+// refuse: heddle: flow: the last part returns the loss, a single number; use hd::mean or hd::sum at its end
 #include <heddle/comm/threads.hpp>
 #include <heddle/train/flow.hpp>
 #include <heddle/compute/host/host.hpp>

@@ -1,4 +1,4 @@
-// refuse: heddle: flow::chain: placements of two parts overlap; give each part ranks of its own
+// refuse: heddle: flow: placements of two parts overlap; give each part ranks of its own
 #include <heddle/comm/threads.hpp>
 #include <heddle/train/flow.hpp>
 #include <heddle/compute/host/host.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/dyadic_fold.hpp: folds and scans over ranks in one fixed tree, for any operator, with gradients.
+// heddle/collective/dyadic_fold.hpp: folds and scans over ranks in one fixed tree, with gradients.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/round_groups.hpp: the rounds of a collective in several groups of ranks at the same time.
+// heddle/collective/round_groups.hpp: rounds of a collective in several groups at the same time.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/round_load.hpp: the load that the rounds of a collective put on each link of a topology.
+// heddle/collective/round_load.hpp: loads that rounds of a collective put on a topology's links.
 #pragma once
 
 #include <heddle/collective/round_cost.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/sparse_exchange.hpp: blocks for a few ranks that know neither senders nor lengths beforehand.
+// heddle/collective/sparse_exchange.hpp: exchange with few ranks that are not known beforehand.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

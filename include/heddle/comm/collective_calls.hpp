@@ -1,4 +1,4 @@
-// heddle/comm/collective_calls.hpp: the messages and collectives that communicators of all transports have.
+// heddle/comm/collective_calls.hpp: messages and collectives of communicators on all transports.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

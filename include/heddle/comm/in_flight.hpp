@@ -1,4 +1,4 @@
-// heddle/comm/in_flight.hpp: a started collective that owns its buffer, and work that is done meanwhile.
+// heddle/comm/in_flight.hpp: a started collective that owns its buffer, with work meanwhile.
 #pragma once
 
 #include <heddle/core/typestate.hpp>

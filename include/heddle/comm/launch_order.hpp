@@ -1,4 +1,4 @@
-// heddle/comm/launch_order.hpp: one order for the calls on several communicators, so that no rank waits in a circle.
+// heddle/comm/launch_order.hpp: one order of calls on several communicators against deadlock.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/adamw_parameter.hpp: an AdamW step of a sharded parameter, which takes a reduced gradient only.
+// heddle/compute/adamw_parameter.hpp: an AdamW step of a sharded parameter.
 #pragma once
 
 #include <heddle/compute/application.hpp>

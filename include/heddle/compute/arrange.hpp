@@ -1,4 +1,4 @@
-// heddle/compute/arrange.hpp: permutes the dimensions of a tensor's part and sums over some of them, on the host or in the order of a queue.
+// heddle/compute/arrange.hpp: permutes dimensions of a tensor's part, and sums over some.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/bf16_products.hpp: a backend whose products of float matrices are of operands rounded to bf16.
+// heddle/compute/bf16_products.hpp: a backend with products of operands rounded to bf16.
 #pragma once
 
 #include <heddle/compute/growing_room.hpp>

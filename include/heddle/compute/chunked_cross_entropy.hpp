@@ -1,4 +1,4 @@
-// heddle/compute/chunked_cross_entropy.hpp: the cross-entropy of a product with the words of a vocabulary, chunk of words by chunk of words.
+// heddle/compute/chunked_cross_entropy.hpp: cross-entropy of logits, made chunk by chunk.
 #pragma once
 
 #include <heddle/compute/check.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/decay_attention.hpp: linear attention whose states decay by a number for each key dimension, for any backend.
+// heddle/compute/decay_attention.hpp: linear attention whose states decay by key dimension.
 #pragma once
 
 #include <heddle/compute/host/lanes.hpp>

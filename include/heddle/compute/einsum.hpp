@@ -1,4 +1,4 @@
-// heddle/compute/einsum.hpp: products of sharded tensors, computed by each rank from the parts it holds.
+// heddle/compute/einsum.hpp: products of sharded tensors, from the parts that ranks hold.
 #pragma once
 
 #include <heddle/compute/arrange.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/float8_products.hpp: a backend with products of float matrices whose operands are scaled and rounded to 8 bits.
+// heddle/compute/float8_products.hpp: a backend with float products scaled to 8 bits.
 #pragma once
 
 #include <heddle/compute/growing_room.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/launched_pixelize.hpp: private pixelization by kernels that a queue launches: Kokkos, CUDA.
+// heddle/compute/launched_pixelize.hpp: private pixelization by kernels of a queue.
 #pragma once
 
 #include <heddle/compute/pixelize.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/operator_kernel.hpp: binds an operator of the layout rules to the kernels that compute it on one rank.
+// heddle/compute/operator_kernel.hpp: binds operators of layout rules to their kernels.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/rounded_weights.hpp: bf16 copies of weights, each made when a product first reads it after it was written.
+// heddle/compute/rounded_weights.hpp: bf16 copies of weights, made at their first read.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

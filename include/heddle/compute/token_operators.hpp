@@ -1,4 +1,4 @@
-// heddle/compute/token_operators.hpp: embedding and cross-entropy on tensors whose vocabulary may be split.
+// heddle/compute/token_operators.hpp: embedding and cross-entropy with split vocabulary.
 #pragma once
 
 #include <heddle/compute/operator_kernel.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/weight_formats.hpp: number formats in which weights of products are stored: float, bf16 and int8 with scales, also with integer products.
+// heddle/compute/weight_formats.hpp: storage formats of weights: float, bf16, int8.
 #pragma once
 
 #include <heddle/core/error.hpp>

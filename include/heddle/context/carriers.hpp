@@ -1,4 +1,4 @@
-// heddle/context/carriers.hpp: carriers: what travels so that all queries of a document meet all their keys.
+// heddle/context/carriers.hpp: carriers: what travels so that queries meet all their keys.
 #pragma once
 
 #include <heddle/context/table.hpp>

@@ -1,4 +1,4 @@
-// heddle/context/execute.hpp: runs the program of a rank: messages, attention, and folds of what comes home.
+// heddle/context/execute.hpp: runs a rank's program: messages, attention, folds.
 #pragma once
 
 #include <heddle/compute/ops/on_rows.hpp>

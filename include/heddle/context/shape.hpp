@@ -1,4 +1,4 @@
-// heddle/context/shape.hpp: sizes of the heads that a context table carries, and of the rows that travel.
+// heddle/context/shape.hpp: sizes of heads in a context table, and of rows that travel.
 #pragma once
 
 #include <heddle/context/table.hpp>

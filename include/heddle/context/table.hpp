@@ -1,4 +1,4 @@
-// heddle/context/table.hpp: context tables: what travels when, which rank attends what, and the way of results home.
+// heddle/context/table.hpp: context tables: what travels when, and who attends what.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>

@@ -1,4 +1,4 @@
-// heddle/core/file_size_signal.hpp: keeps SIGXFSZ from ending the process while one thread writes a file.
+// heddle/core/file_size_signal.hpp: keeps SIGXFSZ from ending the process in a write.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/core/half_precision.hpp: the element types bf16 and f16, with conversions from and to float.
+// heddle/core/half_precision.hpp: the element types bf16 and f16, with conversions.
 #pragma once
 
 #include <heddle/core/config.hpp>

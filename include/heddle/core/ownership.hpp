@@ -1,4 +1,4 @@
-// heddle/core/ownership.hpp: a base that forbids copies and moves, and move assignment by the move constructor.
+// heddle/core/ownership.hpp: a base without copies and moves, and move assignment by construction.
 #pragma once
 
 #include <new>

@@ -1,4 +1,4 @@
-// heddle/core/shown_name.hpp: names and shapes from files of others, as error messages show them: of bounded length.
+// heddle/core/shown_name.hpp: foreign names and shapes in errors, of bounded length.
 #pragma once
 
 #include <heddle/core/config.hpp>

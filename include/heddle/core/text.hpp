@@ -1,4 +1,4 @@
-// heddle/core/text.hpp: numbers in words, and messages put together from words and numbers, or out of another message.
+// heddle/core/text.hpp: numbers in words, and messages put together from parts.
 #pragma once
 
 #include <heddle/core/config.hpp>

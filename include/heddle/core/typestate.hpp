@@ -1,4 +1,4 @@
-// heddle/core/typestate.hpp: attributes by which clang follows objects that must be used up exactly once.
+// heddle/core/typestate.hpp: attributes by which clang follows objects used up exactly once.
 #pragma once
 
 // Typestates of what must be used up exactly once: clang follows local variables of such classes and says, with `-Wconsumed`, where one ends

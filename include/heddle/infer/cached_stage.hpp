@@ -1,4 +1,4 @@
-// heddle/infer/cached_stage.hpp: the part of a described language model on one rank, forward only, with a cache of keys and values.
+// heddle/infer/cached_stage.hpp: one rank's part of a model, forward only, with a cache.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/capability.hpp: capabilities of caches and runners as types, and the check that policies have those that they need.
+// heddle/infer/capability.hpp: capabilities of caches and runners, as types that are checked.
 #pragma once
 
 #include <heddle/core/type_list.hpp>

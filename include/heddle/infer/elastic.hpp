@@ -1,4 +1,4 @@
-// heddle/infer/elastic.hpp: instances of a model that merge into one of a larger degree and split again while they serve.
+// heddle/infer/elastic.hpp: instances of a model that merge and split while they serve.
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>

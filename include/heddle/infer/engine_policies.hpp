@@ -1,4 +1,4 @@
-// heddle/infer/engine_policies.hpp: chooses the policies of an engine among types in any order, and checks that they fit.
+// heddle/infer/engine_policies.hpp: chooses an engine's policies, and checks that they fit.
 #pragma once
 
 #include <heddle/core/policy.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/engine_results.hpp: draws the tokens of an engine's step, and verifies proposed ones.
+// heddle/infer/engine_results.hpp: draws the tokens of a step, and verifies proposed ones.
 #pragma once
 
 #include <heddle/core/error.hpp>

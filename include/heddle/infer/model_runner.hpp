@@ -1,4 +1,4 @@
-// heddle/infer/model_runner.hpp: computes steps of a described language model on all ranks of a world.
+// heddle/infer/model_runner.hpp: runs steps of a language model on all ranks of a world.
 #pragma once
 
 #include <heddle/compute/token_draws.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/move_cache.hpp: brings rows of a cache from the ranks of one model_runner to those of another.
+// heddle/infer/move_cache.hpp: moves cache rows between the ranks of two model_runners.
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>

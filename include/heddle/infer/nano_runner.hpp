@@ -1,4 +1,4 @@
-// heddle/infer/nano_runner.hpp: computes a step as nano-batches on lanes, which are ranks that share weights and cache.
+// heddle/infer/nano_runner.hpp: runs a step as nano-batches on lanes, ranks that share.
 #pragma once
 
 #include <heddle/core/error.hpp>

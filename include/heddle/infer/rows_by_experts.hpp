@@ -1,4 +1,4 @@
-// heddle/infer/rows_by_experts.hpp: orders rows of tokens by the ranks that hold their likeliest experts, before any is routed.
+// heddle/infer/rows_by_experts.hpp: orders rows by the ranks of their likeliest experts.
 #pragma once
 
 #include <heddle/core/error.hpp>

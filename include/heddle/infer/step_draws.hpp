@@ -1,4 +1,4 @@
-// heddle/infer/step_draws.hpp: draws tokens of a step on the device that has its logits, and brings tokens and other rows of logits to pinned memory of the host.
+// heddle/infer/step_draws.hpp: draws a step's tokens on the device, and brings them home.
 #pragma once
 
 #include <heddle/compute/token_draws.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/step_inputs.hpp: tokens, positions, slices, pages and wanted rows of a step in the memory of the backend that computes it.
+// heddle/infer/step_inputs.hpp: a step's tokens, positions, slices, pages in memory.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

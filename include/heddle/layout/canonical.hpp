@@ -1,4 +1,4 @@
-// heddle/layout/canonical.hpp: reads placements as they are spelled and brings them to one canonical form.
+// heddle/layout/canonical.hpp: brings placements as spelled to one canonical form.
 #pragma once
 
 #include <heddle/layout/placement.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/choose.hpp: the cheapest layouts of all operators of a model on a mesh, found exactly.
+// heddle/layout/choose.hpp: the cheapest layouts of all operators of a model, found exactly.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/describe_plan.hpp: a redistribution plan as a table: the messages and the layout after each step.
+// heddle/layout/describe_plan.hpp: prints a redistribution plan as a table of steps.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/exchange.hpp: direct exchange between two sets of parts: the elements of each message.
+// heddle/layout/exchange.hpp: direct exchange between two sets of parts, as messages.
 #pragma once
 
 #include <heddle/layout/part.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/name_rules.hpp: tensor-parallel layouts from the names and shapes of a model's parameters.
+// heddle/layout/name_rules.hpp: tensor-parallel layouts by parameter names and shapes.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/placement.hpp: placements of a tensor over mesh axes: split in a dimension, with a halo or without, partial values, or copies.
+// heddle/layout/placement.hpp: placements over mesh axes: split, halo, partial, replicated.
 #pragma once
 
 #include <heddle/core/monoid.hpp>

@@ -1,5 +1,4 @@
-// heddle/layout/plan.hpp: the steps of a redistribution as data: layouts as numbers for the search, and its answer as
-// steps.
+// heddle/layout/plan.hpp: the steps of a redistribution as data: layouts as numbers.
 #pragma once
 
 #include <heddle/core/static_vector.hpp>

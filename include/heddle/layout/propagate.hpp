@@ -1,4 +1,4 @@
-// heddle/layout/propagate.hpp: the layout of an operator's result, from the layouts of its operands.
+// heddle/layout/propagate.hpp: the layout of an operator's result, from its operands.
 #pragma once
 
 #include <heddle/layout/factor_rule.hpp>

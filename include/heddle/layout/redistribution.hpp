@@ -1,4 +1,4 @@
-// heddle/layout/redistribution.hpp: plans that bring a tensor from one layout to another, with their bytes and memory.
+// heddle/layout/redistribution.hpp: plans from one layout to another, bytes and memory.
 #pragma once
 
 #include <heddle/layout/gradient.hpp>

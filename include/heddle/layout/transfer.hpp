@@ -1,4 +1,4 @@
-// heddle/layout/transfer.hpp: plans of transfers between two sets of ranks, each with a mesh and a layout of its own.
+// heddle/layout/transfer.hpp: plans of transfers between two meshes of ranks.
 #pragma once
 
 #include <heddle/layout/redistribution.hpp>

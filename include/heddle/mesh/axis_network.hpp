@@ -1,4 +1,4 @@
-// heddle/mesh/axis_network.hpp: the network of the groups along an axis, where network cards differ.
+// heddle/mesh/axis_network.hpp: the network of an axis's groups, where cards differ.
 #pragma once
 
 #include <heddle/mesh/rank_order.hpp>

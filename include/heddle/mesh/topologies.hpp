@@ -1,4 +1,4 @@
-// heddle/mesh/topologies.hpp: the usual clusters: rings, tori, hypercubes, switches, nodes, fat trees.
+// heddle/mesh/topologies.hpp: usual clusters: rings, tori, switches, nodes, fat trees.
 #pragma once
 
 #include <heddle/mesh/topology.hpp>

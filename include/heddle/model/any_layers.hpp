@@ -1,4 +1,4 @@
-// heddle/model/any_layers.hpp: memory of saved activations without its type, for stages that are compiled once for all policies.
+// heddle/model/any_layers.hpp: saved activations without type, for stages compiled once.
 #pragma once
 
 #include <heddle/model/saved_activations.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/associativity.hpp: the distance of an operator from associativity, as a measure and as a training loss.
+// heddle/model/associativity.hpp: an operator's distance from associativity, as a loss.
 #pragma once
 
 #include <heddle/collective/dyadic_fold.hpp>

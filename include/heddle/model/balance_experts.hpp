@@ -1,4 +1,4 @@
-// heddle/model/balance_experts.hpp: updates the selection biases of a stage's routers by the load of their experts.
+// heddle/model/balance_experts.hpp: updates selection biases of routers by load.
 #pragma once
 
 #include <heddle/core/monoid.hpp>

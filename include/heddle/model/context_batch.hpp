@@ -1,4 +1,4 @@
-// heddle/model/context_batch.hpp: microbatches of parts of documents, whose other parts are on other ranks, and what a stage does with them.
+// heddle/model/context_batch.hpp: microbatches of parts of documents, on a stage.
 #pragma once
 
 #include <heddle/compute/growing_room.hpp>

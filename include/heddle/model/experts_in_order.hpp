@@ -1,4 +1,4 @@
-// heddle/model/experts_in_order.hpp: reads the experts of a model in another order than its file's, with their rows of the router.
+// heddle/model/experts_in_order.hpp: reads experts in another order than the file's.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/falcon_base.hpp: embedding, head and final norm of a model, gathered from its ranks for a drafter of Falcon.
+// heddle/model/falcon_base.hpp: embedding, head and final norm for a drafter of Falcon.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/folded_sharding.hpp: a sharding over the axes of two meshes as one over the axes of their folded mesh.
+// heddle/model/folded_sharding.hpp: a sharding over two meshes as one over a fold.
 #pragma once
 
 #include <heddle/mesh/folding.hpp>

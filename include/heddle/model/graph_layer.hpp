@@ -1,4 +1,4 @@
-// heddle/model/graph_layer.hpp: a layer of a graph network whose nodes lie on ranks, with a learned fold of neighbours.
+// heddle/model/graph_layer.hpp: a graph network's layer over nodes that lie on ranks.
 #pragma once
 
 #include <heddle/collective/dyadic_fold.hpp>

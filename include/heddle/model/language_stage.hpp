@@ -1,4 +1,4 @@
-// heddle/model/language_stage.hpp: the part of a described language model on one rank, with the verbs of a pipeline.
+// heddle/model/language_stage.hpp: a rank's part of a language model, with a pipeline's verbs.
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>

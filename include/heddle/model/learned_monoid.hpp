@@ -1,4 +1,4 @@
-// heddle/model/learned_monoid.hpp: an aggregator of sets whose operator is learned, over leaves on any number of ranks.
+// heddle/model/learned_monoid.hpp: aggregates sets by a learned operator, on any ranks.
 #pragma once
 
 #include <heddle/collective/dyadic_fold.hpp>

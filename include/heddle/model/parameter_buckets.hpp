@@ -1,4 +1,4 @@
-// heddle/model/parameter_buckets.hpp: the parameters of a description by the axes over which their gradients are summed.
+// heddle/model/parameter_buckets.hpp: parameters by the axes of their gradient sums.
 #pragma once
 
 #include <heddle/core/type_list.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/parameter_route.hpp: the ways of parameters from the ranks that hold them to stages on any other mesh of ranks, and their execution.
+// heddle/model/parameter_route.hpp: routes of parameters to stages on another mesh.
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>

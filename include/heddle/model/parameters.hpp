@@ -1,4 +1,4 @@
-// heddle/model/parameters.hpp: the parameters one rank holds: flat buffers of weights and gradients, and a table.
+// heddle/model/parameters.hpp: one rank's parameters: flat buffers, and a table.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/recurrent_fold.hpp: folds sets one element after the other, as recurrent aggregators do, with gradients.
+// heddle/model/recurrent_fold.hpp: folds sets by recurrent aggregators, with gradients.
 #pragma once
 
 #include <heddle/collective/dyadic_fold.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/saved_activations.hpp: memory of the activations that layers save from forward to backward.
+// heddle/model/saved_activations.hpp: memory of activations saved for the backward.
 #pragma once
 
 #include <heddle/core/error.hpp>

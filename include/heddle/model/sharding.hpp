@@ -1,4 +1,4 @@
-// heddle/model/sharding.hpp: dimension tags of a model, the axes that split them, and the layouts that follow.
+// heddle/model/sharding.hpp: dimension tags of a model, their axes, and layouts.
 #pragma once
 
 #include <heddle/core/fixed_string.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/stream_rows.hpp: the rows of the residual stream that a rank has of a batch, as matrices, and those of all ranks.
+// heddle/model/stream_rows.hpp: rows of the residual stream on a rank, and on all.
 #pragma once
 
 #include <heddle/model/layer.hpp>

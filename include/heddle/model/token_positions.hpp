@@ -1,4 +1,4 @@
-// heddle/model/token_positions.hpp: positions of tokens and attention slices for batches of equally long sequences.
+// heddle/model/token_positions.hpp: positions and attention slices of sequences.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/reconfigure.hpp: the rounds of a collective before which an optical fabric should switch its circuits.
+// heddle/plan/reconfigure.hpp: when an optical fabric should switch in a collective.
 #pragma once
 
 #include <heddle/collective/round_load.hpp>

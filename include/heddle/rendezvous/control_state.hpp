@@ -1,4 +1,4 @@
-// heddle/rendezvous/control_state.hpp: a group of ranks that exchange small messages in host memory over a rendezvous.
+// heddle/rendezvous/control_state.hpp: host messages of a group over a rendezvous.
 #pragma once
 
 #include <heddle/comm/call_info.hpp>

@@ -1,4 +1,4 @@
-// heddle/rendezvous/rendezvous.hpp: the rendezvous interface: bytes exchanged before there is a communicator.
+// heddle/rendezvous/rendezvous.hpp: the rendezvous interface: bytes before communicators.
 #pragma once
 
 #include <heddle/comm/options.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/colocated_weights.hpp: weights of a trainer and of a stage for generation on the same ranks, of which only those in use have memory.
+// heddle/rl/colocated_weights.hpp: trainer and generator weights on the same ranks.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/pipeline.hpp: a pipeline of reinforcement learning as a type: where, when, how far, and what is given up.
+// heddle/rl/pipeline.hpp: a pipeline of reinforcement learning as a type.
 #pragma once
 
 #include <heddle/core/error.hpp>

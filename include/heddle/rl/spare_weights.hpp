@@ -1,4 +1,4 @@
-// heddle/rl/spare_weights.hpp: a second memory for the weights of a stage, in which others wait for their turn.
+// heddle/rl/spare_weights.hpp: a second memory for weights that wait for their turn.
 #pragma once
 
 #include <heddle/model/parameter_route.hpp>

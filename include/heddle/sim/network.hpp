@@ -1,4 +1,4 @@
-// heddle/sim/network.hpp: simulates the rounds of a collective on a topology with fair sharing of links.
+// heddle/sim/network.hpp: simulates rounds of collectives with fair sharing of links.
 #pragma once
 
 #include <heddle/collective/round_load.hpp>

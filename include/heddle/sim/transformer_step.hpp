@@ -1,4 +1,4 @@
-// heddle/sim/transformer_step.hpp: step times of a transformer, and overlaps of communication as types.
+// heddle/sim/transformer_step.hpp: step times of a transformer, with overlaps.
 #pragma once
 
 #include <heddle/core/error.hpp>

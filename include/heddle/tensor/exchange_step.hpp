@@ -1,4 +1,4 @@
-// heddle/tensor/exchange_step.hpp: the steps of a redistribution on one rank: pack, send, receive, unpack.
+// heddle/tensor/exchange_step.hpp: a redistribution's steps: pack, send, receive, unpack.
 #pragma once
 
 #include <heddle/layout/box.hpp>

@@ -1,5 +1,4 @@
-// heddle/tensor/host_copy.hpp: elements of any memory space as host code and messages of the host see them: in place on the
-// host, copies elsewhere.
+// heddle/tensor/host_copy.hpp: elements of any memory space for the host, copied if needed.
 #pragma once
 
 #include <heddle/core/ownership.hpp>

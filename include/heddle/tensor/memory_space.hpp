@@ -1,4 +1,4 @@
-// heddle/tensor/memory_space.hpp: the concept of a memory space, the queues through which memory is reached, and the host's space.
+// heddle/tensor/memory_space.hpp: memory spaces and queues as concepts; the host's space.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/redistribute_async.hpp: redistributions that are started, proceed side by side, and are waited for.
+// heddle/tensor/redistribute_async.hpp: redistributions started and waited for later.
 #pragma once
 
 #include <heddle/core/ownership.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/sum_among_in_order.hpp: the sum of one tensor over a few ranks of a communicator, in any memory space and in the order of its queue.
+// heddle/tensor/sum_among_in_order.hpp: a sum over a few ranks, in queue order.
 #pragma once
 
 #include <heddle/tensor/memory_space.hpp>

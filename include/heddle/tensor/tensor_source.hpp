@@ -1,4 +1,4 @@
-// heddle/tensor/tensor_source.hpp: reads a rank's part of a tensor from whatever holds named tensors, and no more than the part.
+// heddle/tensor/tensor_source.hpp: reads a rank's part of a tensor, and no more.
 #pragma once
 
 #include <heddle/core/error.hpp>

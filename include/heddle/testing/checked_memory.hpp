@@ -1,4 +1,4 @@
-// heddle/testing/checked_memory.hpp: a memory space that behaves like a device's: protected pages, and a queue on a thread of its own.
+// heddle/testing/checked_memory.hpp: a memory space with protected pages and a queue.
 #pragma once
 
 #include <heddle/core/config.hpp>

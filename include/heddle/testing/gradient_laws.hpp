@@ -1,4 +1,4 @@
-// heddle/testing/gradient_laws.hpp: the laws of gradient layouts: duals of duals, and moves whose backward is their adjoint.
+// heddle/testing/gradient_laws.hpp: laws of gradient layouts: duals, and adjoint moves.
 #pragma once
 
 #include <heddle/layout/gradient.hpp>

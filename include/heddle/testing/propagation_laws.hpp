@@ -1,4 +1,4 @@
-// heddle/testing/propagation_laws.hpp: laws that test an operator's propagation rule with kernels on parts.
+// heddle/testing/propagation_laws.hpp: laws of propagation rules, with kernels on parts.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/testing/tensor_laws.hpp: laws of layouts that need data: scatter, gather, and all redistributions.
+// heddle/testing/tensor_laws.hpp: laws of layouts with data: scatter, gather, moves.
 #pragma once
 
 #include <heddle/core/random.hpp>

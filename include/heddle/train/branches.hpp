@@ -1,4 +1,4 @@
-// heddle/train/branches.hpp: draws the weights of trainers on branches of a mesh axis together, slowly, and merges them.
+// heddle/train/branches.hpp: draws weights of trainers on branches together, and merges them.
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>

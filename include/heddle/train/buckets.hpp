@@ -1,5 +1,4 @@
-// heddle/train/buckets.hpp: the buckets of a stage, parts of its flat buffers whose gradients are summed over different axes,
-// each with its own ranks and its own optimizer.
+// heddle/train/buckets.hpp: parts of a stage's buffers, summed over different axes.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

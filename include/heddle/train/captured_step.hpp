@@ -1,4 +1,4 @@
-// heddle/train/captured_step.hpp: a training step as one graph of the backend's queue, launched by each rank.
+// heddle/train/captured_step.hpp: a training step as one graph of a queue (not run on a GPU).
 #pragma once
 
 #include <heddle/core/config.hpp>

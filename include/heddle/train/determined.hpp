@@ -1,4 +1,4 @@
-// heddle/train/determined.hpp: the point where a strategy's determinism replaces sums and stages of a trainer.
+// heddle/train/determined.hpp: where a strategy's determinism replaces sums and stages.
 #pragma once
 
 #include <heddle/core/determinism.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/explain.hpp: explains a training strategy: memory, traffic and time on a cluster, before it starts.
+// heddle/train/explain.hpp: explains a strategy before it starts: memory, traffic, time.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/gradient_sums.hpp: the gradients of a rank's stages, added up over all ranks that have a share of them.
+// heddle/train/gradient_sums.hpp: gradients of a rank's stages, summed over all ranks.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/lent_gradients.hpp: whole gradients of a stage that are there only while microbatches add to them.
+// heddle/train/lent_gradients.hpp: whole gradients that exist only while they are summed.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

@@ -1,5 +1,4 @@
-// heddle/train/local_stages.hpp: the pipeline stages that one rank holds, and the sums of gradients that several ranks
-// share.
+// heddle/train/local_stages.hpp: the stages that one rank holds, and shared gradients.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

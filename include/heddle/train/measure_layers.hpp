@@ -1,4 +1,4 @@
-// heddle/train/measure_layers.hpp: measures the time of each layer of a model, for partitions of layers.
+// heddle/train/measure_layers.hpp: measures the time of each layer, for partitions.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

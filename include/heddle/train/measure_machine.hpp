@@ -1,4 +1,4 @@
-// heddle/train/measure_machine.hpp: measures this machine for plans: its rates, and the kernels of a model as a profile.
+// heddle/train/measure_machine.hpp: measures this machine and a model's kernels.
 #pragma once
 
 #include <heddle/comm/launch.hpp>

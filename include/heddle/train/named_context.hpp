@@ -1,4 +1,4 @@
-// heddle/train/named_context.hpp: the context of a loss over named parameters: parameters, backend and world.
+// heddle/train/named_context.hpp: a loss's parameters, backend and world.
 #pragma once
 
 #include <heddle/compute/einsum.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/optimizer_rule.hpp: rules of optimizers as policies: their options, state for each element, and update.
+// heddle/train/optimizer_rule.hpp: rules of optimizers: options, state and update.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/optimizer_shards.hpp: the part of a flat buffer of parameters that a rank owns under ZeRO, and its weights and gradients.
+// heddle/train/optimizer_shards.hpp: the part of a flat buffer that a rank owns (ZeRO).
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/optimizer_steps.hpp: the optimizer steps of all stages of a rank, clipped, and taken back.
+// heddle/train/optimizer_steps.hpp: optimizer steps of all stages, clipped or taken back.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

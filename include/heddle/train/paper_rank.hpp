@@ -1,4 +1,4 @@
-// heddle/train/paper_rank.hpp: one rank of a strategy on paper: memory, traffic and computation of a step.
+// heddle/train/paper_rank.hpp: one rank on paper: memory, traffic, computation of a step.
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/registered_parameters.hpp: memory for gradients and weights of a rank's stages that the communicators which sum and gather them have registered.
+// heddle/train/registered_parameters.hpp: weights and gradients in registered memory.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/rule_kernels.hpp: one kernel for the steps of any rule, on the host and where queues launch kernels.
+// heddle/train/rule_kernels.hpp: one kernel for the steps of any rule, on host and device.
 #pragma once
 
 #include <heddle/compute/facets.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/save.hpp: saves a trainer's state and brings it back, on the same mesh or another one.
+// heddle/train/save.hpp: saves a trainer's state and brings it back, on any mesh.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/saved_frozen.hpp: saves and reads frozen parameters that change between steps, such as selection biases of routers.
+// heddle/train/saved_frozen.hpp: saves frozen parameters that change, such as biases.
 #pragma once
 
 #include <heddle/io/checkpoint.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/saved_stage.hpp: the saved state of a stage: weights, masters and the moments of its optimizer's rule, each in its element type.
+// heddle/train/saved_stage.hpp: the saved state of a stage: weights, masters and moments.
 #pragma once
 
 #include <heddle/core/text.hpp>

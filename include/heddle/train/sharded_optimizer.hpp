@@ -1,5 +1,4 @@
-// heddle/train/sharded_optimizer.hpp: an optimizer's rule over one rank's flat parameters, its state whole or sharded over the ranks
-// that hold them (ZeRO), with element types of their own for weights, reduced gradients, master weights and moments.
+// heddle/train/sharded_optimizer.hpp: an optimizer's rule over flat parameters (ZeRO).
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,5 +1,4 @@
-// heddle/train/sharded_stages.hpp: gathers the weights of a rank's stages around their use (ZeRO-3), and counts what weights,
-// gradients and moments take.
+// heddle/train/sharded_stages.hpp: gathers weights of stages around their use (ZeRO-3).
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/step_memory.hpp: the losses of a step and the head's outputs, from the memory of a backend to the host.
+// heddle/train/step_memory.hpp: losses and head outputs of a step, brought to the host.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/strategy.hpp: a training strategy as one type: mesh, schedule, ZeRO stage, backend, observer, ...
+// heddle/train/strategy.hpp: a training strategy as one type: mesh, schedule, ZeRO and more.
 #pragma once
 
 #include <heddle/compute/facets.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/three_functions.hpp: training and prediction from three functions: collate, loss and predict.
+// heddle/train/three_functions.hpp: training by three functions: collate, loss, predict.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/training_axes.hpp: the mesh axes that split a step's samples, and those that gradients are summed over.
+// heddle/train/training_axes.hpp: axes that split samples, and axes of gradient sums.
 #pragma once
 
 #include <heddle/core/error.hpp>

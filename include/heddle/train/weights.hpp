@@ -1,4 +1,4 @@
-// heddle/train/weights.hpp: saves the weights of a model's stages without a trainer, and reads those of any save.
+// heddle/train/weights.hpp: saves stages' weights without a trainer, and reads any save's.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/whole_tensors.hpp: rules of optimizers that act on whole tensors: their tensors, shares, slots, memory and kernels.
+// heddle/train/whole_tensors.hpp: optimizer rules on whole tensors: shares, slots, kernels.
 #pragma once
 
 #include <heddle/compute/facets.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/threads/started.hpp: collectives between threads that are started now and waited for later.
+// heddle/comm/threads/started.hpp: collectives between threads, started and waited for.
 #pragma once
 
 #include <heddle/comm/threads/group_state.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/draw_tokens.hpp: draws a token from each row of logits on the CUDA backend, a group of threads per row.
+// heddle/compute/cuda/draw_tokens.hpp: draws tokens from logits on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/embedding.hpp: embeddings of tokens and positions, and the gradients of their tables, for the CUDA backend.
+// heddle/compute/cuda/embedding.hpp: embeddings and gradients on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/optimizer.hpp: steps of AdamW, of weights as they are and of masters with weights and gradients of other types, for the CUDA backend.
+// heddle/compute/cuda/optimizer.hpp: optimizer steps on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>

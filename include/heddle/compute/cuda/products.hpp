@@ -1,4 +1,4 @@
-// heddle/compute/cuda/products.hpp: matrix products by the library of a CUDA launcher, and of rows grouped by expert by groups of threads.
+// heddle/compute/cuda/products.hpp: matrix products on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/elementwise.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/rows.hpp: layer norm, root-mean-square norm and the pieces of softmax cross-entropy for the CUDA backend, a group of threads per row.
+// heddle/compute/cuda/rows.hpp: norms and softmax of rows on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/column_sums.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/json/strict.hpp: reads JSON that others wrote: no name twice, bounded depth and size, errors with the offset.
+// heddle/io/json/strict.hpp: reads JSON strictly: unique names, bounds, errors with offset.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)

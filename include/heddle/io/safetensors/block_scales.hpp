@@ -1,4 +1,4 @@
-// heddle/io/safetensors/block_scales.hpp: multiplies a matrix of 8-bit numbers by the scales of its blocks while it is read.
+// heddle/io/safetensors/block_scales.hpp: applies block scales to 8-bit matrices.
 #pragma once
 
 #include <heddle/core/error.hpp>

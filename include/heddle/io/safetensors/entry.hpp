@@ -1,4 +1,4 @@
-// heddle/io/safetensors/entry.hpp: what the header of a safetensors file says, and the rules it must keep.
+// heddle/io/safetensors/entry.hpp: entries of a safetensors header, and their rules.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/call.hpp: a layer at work: its tensors, its children and the kernels, as its verbs see them.
+// heddle/model/layers/call.hpp: a layer at work: its tensors, children and kernels.
 #pragma once
 
 #include <heddle/compute/facets.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/chunked_head.hpp: a language head that makes the logits of some words at a time, and keeps none.
+// heddle/model/layers/chunked_head.hpp: a language head whose logits come chunk by chunk.
 #pragma once
 
 #include <heddle/compute/chunked_cross_entropy.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/description.hpp: the lists of parameters, activations and children that describe a layer.
+// heddle/model/layers/description.hpp: lists of parameters, activations and children.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

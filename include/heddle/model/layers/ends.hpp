@@ -1,4 +1,4 @@
-// heddle/model/layers/ends.hpp: the ends of a language model: token embedding, and final norm with logits and loss.
+// heddle/model/layers/ends.hpp: ends of a model: embedding; final norm, logits and loss.
 #pragma once
 
 #include <heddle/core/split.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/exchange_routes.hpp: finds how many rows travel to the experts of other ranks and from these, on the host and where kernels count them.
+// heddle/model/layers/exchange_routes.hpp: counts rows to and from experts elsewhere.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/latent_attention.hpp: causal self-attention whose keys and values are made of one latent vector for each token.
+// heddle/model/layers/latent_attention.hpp: attention with latent keys and values.
 #pragma once
 
 #include <heddle/compute/ops/head_parts.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/placed.hpp: a described layer with the offsets of its tensors, and the placer that finds them.
+// heddle/model/layers/placed.hpp: a described layer with its offsets, and their placer.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/routing_memory.hpp: the integers of routing rows to experts, for one call of a layer at a time.
+// heddle/model/layers/routing_memory.hpp: integers of routing, for one layer at a time.
 #pragma once
 
 #include <heddle/model/layers/exchange_routes.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/settlement.hpp: brings the results of layers from the layout that they have to the one that is needed.
+// heddle/model/layers/settlement.hpp: brings results of layers to the needed layout.
 #pragma once
 
 #include <heddle/core/split.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/paper/even_routes.hpp: routes of rows to experts on paper: each expert gets as many as the others.
+// heddle/model/paper/even_routes.hpp: even routes of rows to experts, on paper.
 #pragma once
 
 #include <heddle/core/split.hpp>

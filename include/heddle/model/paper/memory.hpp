@@ -1,4 +1,4 @@
-// heddle/model/paper/memory.hpp: a memory space without bytes, which counts what is held and the most so far.
+// heddle/model/paper/memory.hpp: a memory space without bytes that counts its use.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

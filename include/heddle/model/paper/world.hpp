@@ -1,4 +1,4 @@
-// heddle/model/paper/world.hpp: one rank of a mesh without the others, whose communicators count calls and bytes.
+// heddle/model/paper/world.hpp: one rank without the others; calls and bytes are counted.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/pipeline/boundary_memory.hpp: memory of boundary tensors between pipeline stages, and their messages.
+// heddle/model/pipeline/boundary_memory.hpp: memory of boundary tensors, and messages.
 #pragma once
 
 #include <heddle/tensor/buffer.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/pipeline/boundary_messages.hpp: messages between pipeline stages in the order of queues, from and to the stages' memory.
+// heddle/model/pipeline/boundary_messages.hpp: boundary messages in queue order.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

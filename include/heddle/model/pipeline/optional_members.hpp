@@ -1,4 +1,4 @@
-// heddle/model/pipeline/optional_members.hpp: the members that a pipeline stage may have, with their defaults.
+// heddle/model/pipeline/optional_members.hpp: optional members of a stage.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/pipeline/stage.hpp: concepts of a pipeline stage: the members that an executor needs.
+// heddle/model/pipeline/stage.hpp: concepts of a pipeline stage that executors need.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/pipeline/table_runner.hpp: runs one rank's list of a lowered action table, whatever its computations are.
+// heddle/model/pipeline/table_runner.hpp: runs a rank's list, whatever it computes.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

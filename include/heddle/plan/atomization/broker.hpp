@@ -1,4 +1,4 @@
-// heddle/plan/atomization/broker.hpp: a broker that announces windows, collects offers, grants some, takes reports.
+// heddle/plan/atomization/broker.hpp: a broker of windows: announces, collects, grants.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/atomization/protocol.hpp: the messages between a broker and its jobs, and a check that they keep the rules.
+// heddle/plan/atomization/protocol.hpp: messages of broker and jobs, and their rules.
 #pragma once
 
 #include <heddle/core/text.hpp>

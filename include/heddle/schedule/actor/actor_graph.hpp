@@ -1,4 +1,4 @@
-// heddle/schedule/actor/actor_graph.hpp: tasks that pass buffers to each other, as data that is checked before it runs.
+// heddle/schedule/actor/actor_graph.hpp: graphs of tasks and buffers, as checked data.
 #pragma once
 
 #include <heddle/core/config.hpp>

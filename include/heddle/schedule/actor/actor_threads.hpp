@@ -1,4 +1,4 @@
-// heddle/schedule/actor/actor_threads.hpp: an actor graph on threads: one per queue, with mailboxes between them.
+// heddle/schedule/actor/actor_threads.hpp: an actor graph on threads, one per queue.
 #pragma once
 
 #include <heddle/core/type_list.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/cuda/memory.hpp: the memory of CUDA devices, and the host's memory that they reach by themselves.
+// heddle/tensor/cuda/memory.hpp: device memory, and pinned memory of the host (not run on a GPU).
 #pragma once
 
 #include <heddle/core/device_runtime.hpp>

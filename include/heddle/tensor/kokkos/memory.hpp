@@ -1,4 +1,4 @@
-// heddle/tensor/kokkos/memory.hpp: the memory of a Kokkos execution space, reached through an instance of that space.
+// heddle/tensor/kokkos/memory.hpp: the memory of a Kokkos execution space.
 #pragma once
 
 #include <heddle/core/device_runtime.hpp>

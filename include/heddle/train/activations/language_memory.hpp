@@ -1,4 +1,4 @@
-// heddle/train/activations/language_memory.hpp: the bytes of a language model's activations as a formula, for `schedule::fits`.
+// heddle/train/activations/language_memory.hpp: activation bytes as a formula.
 #pragma once
 
 #include <heddle/core/policy.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/activations/offload.hpp: the policy that offloads saved activations, and the memory it gives a stage.
+// heddle/train/activations/offload.hpp: the policy that offloads saved activations.
 #pragma once
 
 #include <heddle/core/error.hpp>

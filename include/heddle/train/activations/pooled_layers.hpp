@@ -1,5 +1,4 @@
-// heddle/train/activations/pooled_layers.hpp: the memory that offloaded layers are lent, and their way to a store and back: in place on
-// the host, through copies there elsewhere.
+// heddle/train/activations/pooled_layers.hpp: memory of offloaded layers, and stores.
 #pragma once
 
 #include <heddle/tensor/buffer.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/activations/threaded_store.hpp: a store whose threads write to and read from a device of any kind.
+// heddle/train/activations/threaded_store.hpp: a store by threads, on any device.
 #pragma once
 
 #include <heddle/core/error.hpp>

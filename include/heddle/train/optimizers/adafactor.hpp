@@ -1,4 +1,4 @@
-// heddle/train/optimizers/adafactor.hpp: Adafactor, second moments of the rows and columns of matrices alone, as a rule of optimizers.
+// heddle/train/optimizers/adafactor.hpp: Adafactor: second moments by row and column.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

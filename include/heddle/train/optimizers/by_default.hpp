@@ -1,4 +1,4 @@
-// heddle/train/optimizers/by_default.hpp: AdamW, the rule of optimizers that a strategy has by default, by kernels of the backend.
+// heddle/train/optimizers/by_default.hpp: AdamW, the default rule of optimizers.
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/optimizers/muon.hpp: Muon, momentum whose matrices are made orthogonal, as a rule of optimizers; other tensors by AdamW.
+// heddle/train/optimizers/muon.hpp: Muon: orthogonal momentum of matrices, else AdamW.
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>

@@ -1,0 +1,21 @@
+// refuse: heddle: flow: a part takes the value of another one once; its function may use it several times
+#include <heddle/comm/threads.hpp>
+#include <heddle/train/flow.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/compute/op.hpp>
+
+namespace hd = heddle;
+using hd::sbp::B, hd::sbp::S;
+using ranks = hd::mesh<hd::axis<hd::dp, 4>>;
+using pair = hd::mesh<hd::axis<hd::tp, 2>>;
+constexpr auto product = [](auto w, auto x) { return hd::einsum<"bi,io->bo">(hd::auto_redistribute{}, x, w); };
+constexpr auto loss = [](auto x) { return hd::mean(x); };
+const auto weight = hd::flow::weight<B>(hd::shape{4, 6});
+const auto input = hd::flow::input<B>(hd::shape{8, 4});
+const auto passed = hd::flow::before<B>(hd::shape{8, 6});
+void make(hd::world<hd::threads, ranks>& w, hd::compute::host<>& b) {
+  using left = hd::flow::placement<pair, 0>;
+  using right = hd::flow::placement<pair, 2>;
+  const auto two = [](auto x, auto y) { return hd::mean(hd::apply<hd::op::multiply>(x, y)); };
+  hd::flow::graph(w, b, 4, 0, hd::flow::on<left>(product, weight, input), hd::flow::on<right>(two, passed, passed));
+}
