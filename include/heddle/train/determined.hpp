@@ -29,8 +29,6 @@ template <class Determinism>
 inline constexpr bool determinism_has_header = Determinism::asked < determinism::level::mesh_to_mesh;
 template <class Determinism>
 struct determined {
-  static_assert(determinism_has_header<Determinism>,
-                "heddle: a strategy with determinism::mesh_to_mesh needs #include <heddle/train/mesh_to_mesh.hpp>");
   static constexpr bool in_trees = false;
   template <class Stage>
   using stage = Stage;
@@ -38,12 +36,14 @@ struct determined {
   using reductions = Reductions;
   template <class Run>
   static consteval bool fits() {
+    static_assert(determinism_has_header<Determinism>,
+                  "heddle: a strategy with determinism::mesh_to_mesh needs #include <heddle/train/mesh_to_mesh.hpp>");
     using suffices = own_calls_suffice<typename Run::gradient_group, Determinism>;
     static_assert(
         suffices::value || !determinism_has_header<Determinism>,
         "heddle: this communicator's own reductions may fold in another order in the next run; ask the strategy "
         "for not_guaranteed, or for mesh_to_mesh, whose sums are made of messages");
-    return suffices::value;
+    return suffices::value && determinism_has_header<Determinism>;
   }
 };
 
