@@ -72,7 +72,12 @@ TEST_CASE("launchers are known by their variables, and half a set is named", "[c
         {launcher_both(ours, launcher_both(torch, open)), "HEDDLE_RANK 2/3 0 "},
         {launcher_both(open, slurm), "mpirun 0/2 0 "},
         {launcher_both(slurm, {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "n"}}), "srun 3/8 1 "},
-        {launcher_both(mpich, {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}}), "mpiexec 1/2 -1 "},
+        // srun --mpi=pmi2 sets MPICH's variables, but no local rank; mpiexec, which srun may have started, has one
+        {launcher_both(mpich, {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_LOCALID", "0"}}),
+         "srun 1/2 0 "},
+        {launcher_both(mpich, {{"MPI_LOCALRANKID", "1"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}}),
+         "mpiexec 1/2 1 "},
+        {launcher_both(mpich, slurm), "mpiexec 1/2 -1 "},
         {{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}},
          "mpirun 1/2 -1 "}})
     CHECK(launcher_said(r.variables) == r.said);

@@ -410,6 +410,13 @@ cudaError_t cudaGetDevice(int* device) {
   *device = device_of_thread;
   return cudaSuccess;
 }
+// Of a Hopper; what else it has is not said.
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
+  *value = what == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  return failed(what == cudaDevAttrComputeCapabilityMajor || what == cudaDevAttrComputeCapabilityMinor
+                    ? cudaSuccess
+                    : cudaErrorInvalidValue);
+}
 cudaError_t cudaGetLastError() {
   return std::exchange(last_error, cudaSuccess);
 }

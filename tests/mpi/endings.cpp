@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace hd = heddle;
 using line = hd::mesh<hd::axis<hd::dp>>;
@@ -29,6 +30,12 @@ struct lonely : hd::mpi {
 int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
   const auto nothing = [](auto&) {};
+  if (what == "sum")  // no error: as many processes as the mesh has ranks
+    return hd::launch<hd::mpi>(argc, argv, line{2}, [](auto& world) {
+      std::vector<int> ranks{world.rank() + 1};
+      world.all().all_reduce(ranks, hd::plus{});
+      if (world.rank() == 0) std::printf("2 processes: the sum is %d\n", ranks[0]);
+    });
   if (what == "lonely") return hd::launch<lonely>(argc, argv, line{2}, nothing);
   if (what == "mesh") {  // one process has another mesh; no session in main
     const char* const text = std::getenv("OMPI_COMM_WORLD_RANK");

@@ -1,5 +1,5 @@
 // The nccl transport on GPUs: the collectives of the concept with one rank, and with a rank per GPU that is here, against
-// their definitions. Without a GPU it says so and exits with 77, which ctest shows as skipped.
+// their definitions; under a launcher, with its ranks. Without a GPU it says so and exits with 77, which ctest shows as skipped.
 #include <heddle/nccl/nccl.hpp>
 #include <heddle/nccl/windows.hpp>
 
@@ -259,12 +259,16 @@ int main() {
     return 77;
   }
   try {
-    for (const int p : {1, gpus}) {
+    const int started = hd::launcher_place().size;  // a launcher's processes, one of which this is
+    for (const int p : started > 1 ? std::vector{started} : std::vector{1, gpus}) {
       if (p == 1 && gpus == 1 && checks > 0) break;
       const hd::mesh<hd::axis<hd::dp>> ranks{p};
       hd::launch<hd::nccl>(ranks, hd::launch_options{}, [](auto& world) { body(world.all()); });
       hd::launch<hd::nccl_complete>(ranks, hd::launch_options{}, [](auto& world) { body(world.all()); });
-      std::printf("%d of %d GPUs: %d checks, %d wrong\n", p, gpus, checks, failures);
+      if (started > 1)
+        std::printf("process %d of %d: %d checks, %d wrong\n", hd::launcher_place().rank, p, checks, failures);
+      else
+        std::printf("%d of %d GPUs: %d checks, %d wrong\n", p, gpus, checks, failures);
     }
   } catch (const std::exception& e) {
     std::printf("%s\n", e.what());

@@ -125,6 +125,20 @@ TEST_CASE("processes that meet at a TCP port share what they have", "[comm][rend
   }
 }
 
+TEST_CASE("processes meet at one port again and again, though rank 0 is slow to leave it", "[comm][rendezvous]") {
+  const std::string at = free_address();
+  const auto seen = in_processes(3, [&](int rank) {
+    std::string all;
+    for (int launch = 0; launch < 4; ++launch) {
+      hd::tcp_rendezvous meeting(at, rank, 3, milliseconds(20'000), "test");
+      all = share_all(meeting);
+      if (rank == 0) std::this_thread::sleep_for(milliseconds(40 * launch));
+    }
+    return all;
+  });
+  for (int r = 0; r < 3; ++r) CHECK(seen[static_cast<std::size_t>(r)] == expected_all(r, 3));
+}
+
 TEST_CASE("processes that meet in a folder share what they have, whatever lies there", "[comm][rendezvous]") {
   const folder place;
   for (const int p : {1, 2, 5}) {

@@ -20,7 +20,7 @@ namespace heddle::inline v0 {
 
 /// Processes that meet at `host:port`, an address of rank 0's machine; rank 0 listens there in a thread of its own. The
 /// constructor returns when all ranks are there, in whatever order they come; rank 0's destructor waits until the
-/// others have gone. `job` keeps programs apart that come to the wrong port. A rank whose connection ends without a
+/// others have gone, and those who meet there again wait for that. `job` keeps programs apart that come to the wrong port. A rank whose connection ends without a
 /// goodbye counts as lost, which the others are told. Not encrypted and not authenticated: for networks one trusts.
 ///
 /// Units: milliseconds; zero waits for ever.

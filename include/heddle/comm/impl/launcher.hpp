@@ -57,7 +57,10 @@ class launcher_reader {
         (message += started_as(next)) += "; set HEDDLE_RANK and HEDDLE_RANKS to say which is right";
         throw config_error(message);
       }
-      if (found.rank < 0 || (found.size == 1 && next.size > 1)) found = next;
+      // srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE itself, and no local rank there.
+      const bool pmi_of_srun = srun && found.launcher == "mpiexec" && found.local_rank < 0 && next.rank == found.rank &&
+                               next.size == found.size;
+      if (found.rank < 0 || (found.size == 1 && next.size > 1) || pmi_of_srun) found = next;
     }
     return found;
   }

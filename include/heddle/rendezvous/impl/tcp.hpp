@@ -7,6 +7,7 @@
 #include <heddle/rendezvous/tcp_table.hpp>
 #include <heddle/core/text.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -119,10 +120,23 @@ HEDDLE_INLINE detail::tcp_frame tcp_rendezvous::receive(const detail::deadline& 
 }
 
 HEDDLE_INLINE void tcp_rendezvous::join(const detail::deadline& until, const std::string& job) {
-  socket_ = detail::tcp_connect(address_, until, rank_);
-  detail::tcp_send(socket_, 'H', detail::tcp_hello(rank_, size_, job), {});
-  const detail::tcp_frame answer = receive(until);
-  if (answer.kind != 'W') throw comm_error(answer.key);
+  // Where processes launch several times, rank 0 may still be closing the rendezvous of the last launch.
+  for (;;) {
+    socket_ = detail::tcp_connect(address_, until, rank_);
+    const auto since = std::chrono::steady_clock::now();
+    detail::tcp_frame answer;
+    try {
+      detail::tcp_send(socket_, 'H', detail::tcp_hello(rank_, size_, job), {});
+      answer = receive(until);
+    } catch (const comm_error&) {
+      if (until.passed() || std::chrono::steady_clock::now() - since > std::chrono::seconds(1)) throw;
+      answer.kind = 'A';
+    }
+    if (answer.kind == 'W') return;
+    if (answer.kind != 'A') throw comm_error(answer.key);
+    if (until.passed()) absent(rank_, until, place(), "welcome", 0);
+    std::this_thread::sleep_for((std::max)(std::chrono::milliseconds(1), until.rest(std::chrono::milliseconds(5))));
+  }
 }
 
 }  // namespace heddle::inline v0

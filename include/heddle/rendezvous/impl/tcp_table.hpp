@@ -273,6 +273,11 @@ HEDDLE_INLINE void tcp_table::welcome(guest& g, const std::string& hello) {
     if (!all_met_) refused_ = text;
   } else if (!refused_.empty()) {
     text = refused_;
+  } else if (all_met_ &&
+             state_[static_cast<std::size_t>(rank)] == gone) {  // its next launch; rank 0 is in the last one
+    answer(g, 'A', {}, {});
+    g.ended = true;
+    return;
   } else if (state_[static_cast<std::size_t>(rank)] != absent) {
     text = "heddle: another process has come to the rendezvous ";
     text += place_;
