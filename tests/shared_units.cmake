@@ -4,9 +4,12 @@
 # macros, add to namespaces of others, have a condition of several lines, or say "// Compiled alone: " and why.
 set(HEDDLE_TEST_SHARED_UNITS 0 CACHE STRING "How many test files are compiled as one; 0: each by itself")
 
-# heddle_shared_unit(<file> <source>...): writes such a file, of sources below the folder of the tests.
+# heddle_shared_unit(<file> <source>...): writes such a file, of sources below the folder of the tests, or HEDDLE_SHARED_ROOT.
 function(heddle_shared_unit file)
   set(tests "${CMAKE_CURRENT_FUNCTION_LIST_DIR}")
+  if(HEDDLE_SHARED_ROOT)
+    set(tests "${HEDDLE_SHARED_ROOT}")
+  endif()
   set(includes "")
   set(conditional "")
   set(bodies "")
@@ -63,21 +66,70 @@ function(heddle_shared_units variable name)
     endif()
   endforeach()
 
-  # As many in each unit, or one less.
-  list(LENGTH shared left)
+  heddle_split(parts "${HEDDLE_TEST_SHARED_UNITS}" ${shared})
   set(unit 0)
-  while(left GREATER 0)
-    math(EXPR units "(${left} + ${HEDDLE_TEST_SHARED_UNITS} - 1) / ${HEDDLE_TEST_SHARED_UNITS}")
-    math(EXPR n "(${left} + ${units} - 1) / ${units}")
-    list(SUBLIST shared 0 ${n} members)
-    math(EXPR left "${left} - ${n}")
-    if(left GREATER 0)
-      list(SUBLIST shared ${n} -1 shared)
-    endif()
+  foreach(members IN LISTS parts)
+    string(REPLACE "|" ";" members "${members}")
     set(file "${CMAKE_CURRENT_BINARY_DIR}/shared_units/${name}_${unit}.cpp")
     heddle_shared_unit("${file}" ${members})
     list(APPEND alone "${file}")
     math(EXPR unit "${unit} + 1")
-  endwhile()
+  endforeach()
   set(${variable} ${alone} PARENT_SCOPE)
+endfunction()
+
+# heddle_split(<out> <most> <item>...): a list of parts of at most so many items, or one less; "|" is between items of a part.
+function(heddle_split out most)
+  set(items ${ARGN})
+  set(parts "")
+  list(LENGTH items left)
+  while(left GREATER 0)
+    math(EXPR n "(${left} + ${most} - 1) / ${most}")
+    math(EXPR n "(${left} + ${n} - 1) / ${n}")
+    list(SUBLIST items 0 ${n} part)
+    math(EXPR left "${left} - ${n}")
+    if(left GREATER 0)
+      list(SUBLIST items ${n} -1 items)
+    endif()
+    list(JOIN part "|" part)
+    list(APPEND parts "${part}")
+  endwhile()
+  set(${out} "${parts}" PARENT_SCOPE)
+endfunction()
+
+# Programs that are compiled and linked as one, which runs the one that it is called as (many_programs.hpp).
+# heddle_many_programs_can(<out> <text>): whether the text of a program, with all its headers', can be one of them: it ends
+# with its main function and has no condition and no macro.
+function(heddle_many_programs_can out text)
+  set(${out} FALSE PARENT_SCOPE)
+  string(FIND "${text}" "\nint main(" at)
+  if(NOT HEDDLE_TEST_SHARED_UNITS GREATER 1 OR at EQUAL -1 OR text MATCHES "\n *#(define|if)" OR text MATCHES "\nnamespace (heddle|std)[ :]"
+      OR text MATCHES "\ntemplate <>" OR text MATCHES "\n// Compiled alone: ")
+    return()
+  endif()
+  string(SUBSTRING "${text}" ${at} -1 main)
+  string(REGEX MATCHALL "\n}" ends "${main}")
+  string(REGEX MATCHALL "\n} catch" handlers "${main}")
+  list(LENGTH ends ends)
+  list(LENGTH handlers handlers)
+  math(EXPR bodies "${ends} - ${handlers}")
+  if(bodies EQUAL 1)
+    set(${out} TRUE PARENT_SCOPE)
+  endif()
+endfunction()
+
+# heddle_many_programs_part(<file> <name> <source> <text>): writes the text of the program, its main function renamed.
+function(heddle_many_programs_part file name source text)
+  string(FIND "${text}" "\nint main(" at)
+  string(SUBSTRING "${text}" 0 ${at} before)
+  string(SUBSTRING "${text}" ${at} -1 text)
+  string(REPLACE "\nint main(" "\nint main_of_example(" text "${text}")
+  string(REPLACE "\n} catch" "\n  return 0;\n} catch" text "${text}")  # of main alone it is understood
+  string(REGEX REPLACE "}[ \n]*$" "  return 0;\n}" text "${text}")
+  string(PREPEND text "${before}")
+  file(CONFIGURE OUTPUT "${file}" CONTENT "#include \"many_programs.hpp\"\n#line 1 \"@source@\"\n@text@
+namespace {
+const many_programs::entered entered(\"@name@\", main_of_example);
+}
+" @ONLY)
 endfunction()
