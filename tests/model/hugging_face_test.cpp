@@ -411,9 +411,9 @@ TEST_CASE("configurations of GPT-OSS that transformers wrote", "[model][hugging_
   CHECK(found.family() == "gpt_oss");
   const auto c = std::get<md::gpt_oss_config>(found.config);
   CHECK(std::tuple(c.window, c.global_every, c.theta, c.experts, c.chosen, c.head_dim(), c.yarn.factor, c.yarn.whole) ==
-        std::tuple(7, 2, 1000.0, 5, 2, 6, 8.0, false));
+        std::tuple(7, 2, 1000.0, 6, 2, 6, 8.0, false));
   CHECK(to_string(c).find("gpt_oss layers=4 ") == 0);
-  CHECK(to_string(c).find(" experts=5 chosen=2 window=7 global_every=2") != std::string::npos);
+  CHECK(to_string(c).find(" experts=6 chosen=2 window=7 global_every=2") != std::string::npos);
   const auto left_out = md::from_config({{"model_type", "gpt_oss"}});
   CHECK_FALSE(left_out.tied);
   CHECK(std::get<md::gpt_oss_config>(left_out.config) == md::gpt_oss_120b());
@@ -763,10 +763,10 @@ TEST_CASE("matrices in 8 bits with scales of blocks, of every family", "[model][
       error_of(json::object()),
       Catch::Contains(
           "quantization_config, key 'quant_method': expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or "
-          "\"compressed-tensors\", got nothing"));
+          "\"compressed-tensors\" or \"mxfp4\", got nothing"));
   for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
            {"quant_method", "bitsandbytes",
-            "expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or \"compressed-tensors\", got "
+            "expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or \"compressed-tensors\" or \"mxfp4\", got "
             "\"bitsandbytes\""},
            {"fmt", "e5m2", "expected \"e4m3\", got \"e5m2\""},
            {"activation_scheme", "none", "expected \"dynamic\" or \"static\", got \"none\""},

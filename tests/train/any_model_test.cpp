@@ -192,9 +192,8 @@ TEST_CASE("relatives of Llama are trained by shards of zero<3>, and with adapter
   const md::gemma2_config capped(shape, 3, 2, 5, 0.5, 1.5);
   const md::gpt_oss_config sinking(md::mixtral_config(shape, 6, 2), 3);
   for (const int rank : {0, 3})
-    for (const md::any_config& config :
-         {any(half, rank, 6), any(md::olmo2_config(shape), rank, 6, false), any(mixed, rank, 6), any(capped, rank, 6),
-          any(sinking, rank, 6, false)})
+    for (const md::any_config& config : {any(half, rank, 6), any(md::olmo2_config(shape), rank, 6, false),
+                                         any(mixed, rank, 6), any(capped, rank, 6), any(sinking, rank, 6, false)})
       for (const char* mesh : {"dp=3,pp=2", "dp=2,tp=3"}) {
         CAPTURE(to_string(config), mesh);
         const outcome kept = train<md::any_model<float>>(config, mesh, "1f1b", 2);

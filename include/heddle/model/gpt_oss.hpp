@@ -1,4 +1,4 @@
-// heddle/model/gpt_oss.hpp: GPT-OSS, with sinks of attention and experts with biases, described and as a model.
+// heddle/model/gpt_oss.hpp: GPT-OSS, with sinks and biases of experts, as a model.
 #pragma once
 
 #include <heddle/model/gpt_oss_config.hpp>

@@ -105,7 +105,7 @@ MODELS = {
     # Sinks, biases of experts; layers 1 and 3 see all tokens.
     "gpt_oss": (GptOssForCausalLM,
                 GptOssConfig(hidden_size=24, intermediate_size=11, num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=2, head_dim=6,
-                             vocab_size=43, max_position_embeddings=96, sliding_window=7, num_local_experts=5, num_experts_per_tok=2,
+                             vocab_size=43, max_position_embeddings=96, sliding_window=7, num_local_experts=6, num_experts_per_tok=2,
                              pad_token_id=None, eos_token_id=2,
                              rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 8.0, "beta_fast": 4.0, "beta_slow": 1.0,
                                               "truncate": False, "original_max_position_embeddings": 16})),

@@ -1,4 +1,4 @@
-// heddle/compute/group/attention_sinks.hpp: bodies of sinks of attention, a row of a head to each group of threads.
+// heddle/compute/group/attention_sinks.hpp: sinks of attention by groups of threads.
 #pragma once
 
 #include <heddle/compute/group/attention_rows.hpp>

@@ -66,6 +66,16 @@ inline constexpr bool caps_scores =
 template <class B>
 inline constexpr bool has_sinks =
     requires { requires std::remove_cvref_t<decltype(std::declval<const B&>().layer())>::has_sinks; };
+// Whether these have gradients: not where adapters alone are trained.
+template <class B>
+constexpr bool finds_sinks() {
+  if constexpr (has_sinks<B>)
+    return B::template trains<sinks>;
+  else
+    return false;
+}
+template <class B>
+inline constexpr bool trains_sinks = finds_sinks<B>();
 // Runs attention of the layer's scores.
 template <class B, class Q, class K, class Slices, class Scale, class Out, class Pages>
 void run_attention(const B& b, const Q& q, const K& k, const K& v, const Slices& slices, Scale scale, const Out& out,
@@ -134,7 +144,7 @@ void attend_backward(const B& b, const const_heads_of_call<B>& dout, const const
                      const const_heads_of_call<B>& k, const const_heads_of_call<B>& v,
                      const const_heads_of_call<B>& out, typename B::sum scale, const heads_of_call<B>& dq,
                      const heads_of_call<B>& dk, const heads_of_call<B>& dv) {
-  if constexpr (has_sinks<B>)
+  if constexpr (trains_sinks<B>)
     compute::run<compute::ops::attention_sinks_backward>(b.compute(), dout, out, b.vector(sinks{}),
                                                          b.vector(log_sum_exp{}), b[d_sinks{}]);
   if constexpr (B::has_context)

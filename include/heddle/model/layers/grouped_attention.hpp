@@ -205,7 +205,7 @@ struct grouped_attention {
     using l = typename q_layer::template laid<typename B::layouts>;
     const auto part = b.children();
     part.template get<3>().backward_weight(b[heads_out{}], dy);
-    if constexpr (Sinks)
+    if constexpr (detail::trains_sinks<B>)
       compute::run<compute::ops::add_bias_backward>(b.compute(), b[d_sinks{}], b.gradient_vector(sinks{}));
     if constexpr (HeadNorms) {
       part.template get<4>().backward_weight(b[raw_query{}], b[d_query{}]);
