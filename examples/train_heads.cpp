@@ -49,7 +49,7 @@ namespace hd = heddle;
 namespace io = heddle::io;
 namespace md = heddle::model;
 namespace inf = heddle::infer;
-using hd::pp, hd::tp;
+using hd::ep, hd::pp, hd::tp;
 using world_type = hd::world<hd::threads, tool_mesh>;
 using backend = hd::compute::host<HEDDLE_GEMM>;
 using heads_type = inf::medusa_heads<float, backend>;
@@ -121,6 +121,27 @@ void distill(const settings& s, const std::vector<md::feature_text<float>>& whol
               static_cast<double>(last.wrong) / static_cast<double>(last.rows));
 }
 
+// What a drafter is made for: sizes of a model of any family.
+struct model_sizes {
+  int width = 0, heads = 0, ffn = 0, vocabulary = 0, context = 0;
+  double epsilon = 0;
+};
+// Errors: `config_error` for families whose last norm is not x / rms(x) times a weight, which is the norm that a drafter has.
+model_sizes sizes_for_drafter(const md::hugging_face_model& about) {
+  return std::visit(
+      [&]<class Config>(const Config& c) -> model_sizes {
+        if constexpr (hd::contains<Config, md::gpt2_config, md::gemma2_config, md::gemma3_config>)
+          throw hd::config_error(
+              "heddle: a drafter has the last norm of its model, x / rms(x) times a weight; that of "
+              "a " +
+              std::string(about.family()) + " is another");
+        else
+          return {c.width, c.heads, static_cast<int>(c.ffn), c.vocabulary, c.context, c.epsilon};
+      },
+      about.config);
+}
+
+// `Model`: that whose heads are trained; void, if a drafter is.
 template <class Model, class Config>
 void train(const settings& s, const md::hugging_face_model& about, const Config& config) {
   using runner_type = inf::any_model_runner<float>;
@@ -145,21 +166,22 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
   // Calls body(runner, kernels) on the rank that leads: on one of the meshes that split samples. `base`: what a drafter has of the model.
   const auto with_runner = [&](const std::function<void(runner_type&, backend&)>& body,
                                md::falcon_base<float>* base = nullptr) {
-    hd::launch<hd::threads>(tool_mesh{1, mesh.extent<pp>(), 1, mesh.extent<tp>()}, ranks, [&](world_type& world) {
-      backend kernels{1};
-      const auto runner =
-          inf::make_runner<float>(family, world, kernels, {(answer + prompt + block) / block * 8, block}, 128);
-      md::read_parameters(runner->stage(), io::safetensors_reader(folder), names);
-      if (base != nullptr)
-        if (auto gathered = md::gather_falcon_base(runner->stage(), world); runner->leads())
-          *base = std::move(gathered);
-      if (!runner->leads()) {
-        runner->follow();
-        return;
-      }
-      body(*runner, kernels);
-      runner->finish();
-    });
+    hd::launch<hd::threads>(
+        tool_mesh{1, mesh.extent<pp>(), mesh.extent<ep>(), mesh.extent<tp>()}, ranks, [&](world_type& world) {
+          backend kernels{1};
+          const auto runner =
+              inf::make_runner<float>(family, world, kernels, {(answer + prompt + block) / block * 8, block}, 128);
+          md::read_parameters(runner->stage(), io::safetensors_reader(folder), names);
+          if (base != nullptr)
+            if (auto gathered = md::gather_falcon_base(runner->stage(), world); runner->leads())
+              *base = std::move(gathered);
+          if (!runner->leads()) {
+            runner->follow();
+            return;
+          }
+          body(*runner, kernels);
+          runner->finish();
+        });
   };
 
   texts said;  // what the model goes on with where the text has been cut
@@ -199,52 +221,56 @@ void train(const settings& s, const md::hugging_face_model& about, const Config&
     return;
   }
 
-  hd::train::options<Config> options;
-  options.model = config;
-  options.model.context = (std::min)(config.context, s.context);
-  options.batch = s.batch;
-  options.steps = s.steps;
-  options.seed = s.seed;
-  options.clip_norm = 1;
-  options.learning_rate = {.peak = s.lr, .minimum = s.lr / 10, .warmup_steps = s.steps / 20, .total_steps = s.steps};
-  const io::basic_dataset<std::int32_t> data(tokens,
-                                             {.context = options.model.context, .batch = s.batch, .seed = s.seed});
-  heads_type heads(own, s.heads, config.width, config.vocabulary, config.epsilon);
-  std::mutex mutex;
-  for (std::int64_t k = 0; k < s.heads; ++k)
-    hd::launch<hd::threads>(mesh, ranks, [&](world_type& world) {
-      using strategy = hd::strategy<tool_mesh, hd::schedule::named, hd::zero<1>, backend>;
-      hd::train::trainer<md::with_medusa_head<Model>, strategy, world_type> trainer(world, options);
-      backend kernels{1};
-      for (int i = 0; i < trainer.stages(); ++i) {
-        inf::cached_stage<Model, world_type, backend> base(options.model, world, kernels, trainer.stage(i).layers(),
-                                                           {1, 4}, 4);
-        md::read_parameters(base, io::safetensors_reader(folder), names);
-        md::begin_medusa_head(trainer.stage(i), base);
-      }
-      const hd::train::further_targets<io::basic_dataset<std::int32_t>> ahead{&data, k + 1};
-      double first = 0, last = 0;
-      for (std::int64_t i = 0; i < s.steps; ++i) {
-        last = trainer.step(ahead).loss;
-        if (i == 0) first = last;
-      }
-      const std::lock_guard lock(mutex);
-      for (int i = 0; i < trainer.stages(); ++i) heads.take(k, trainer.stage(i));
-      if (world.rank() == 0) std::printf("head %lld: loss %.3f to %.3f\n", static_cast<long long>(k + 1), first, last);
+  if constexpr (!std::is_void_v<Model>) {
+    hd::train::options<Config> options;
+    options.model = config;
+    options.model.context = (std::min)(config.context, s.context);
+    options.batch = s.batch;
+    options.steps = s.steps;
+    options.seed = s.seed;
+    options.clip_norm = 1;
+    options.learning_rate = {.peak = s.lr, .minimum = s.lr / 10, .warmup_steps = s.steps / 20, .total_steps = s.steps};
+    const io::basic_dataset<std::int32_t> data(tokens,
+                                               {.context = options.model.context, .batch = s.batch, .seed = s.seed});
+    heads_type heads(own, s.heads, config.width, config.vocabulary, config.epsilon);
+    std::mutex mutex;
+    for (std::int64_t k = 0; k < s.heads; ++k)
+      hd::launch<hd::threads>(mesh, ranks, [&](world_type& world) {
+        using strategy = hd::strategy<tool_mesh, hd::schedule::named, hd::zero<1>, backend>;
+        hd::train::trainer<md::with_medusa_head<Model>, strategy, world_type> trainer(world, options);
+        backend kernels{1};
+        for (int i = 0; i < trainer.stages(); ++i) {
+          inf::cached_stage<Model, world_type, backend> base(options.model, world, kernels, trainer.stage(i).layers(),
+                                                             {1, 4}, 4);
+          md::read_parameters(base, io::safetensors_reader(folder), names);
+          md::begin_medusa_head(trainer.stage(i), base);
+        }
+        const hd::train::further_targets<io::basic_dataset<std::int32_t>> ahead{&data, k + 1};
+        double first = 0, last = 0;
+        for (std::int64_t i = 0; i < s.steps; ++i) {
+          last = trainer.step(ahead).loss;
+          if (i == 0) first = last;
+        }
+        const std::lock_guard lock(mutex);
+        for (int i = 0; i < trainer.stages(); ++i) heads.take(k, trainer.stage(i));
+        if (world.rank() == 0)
+          std::printf("head %lld: loss %.3f to %.3f\n", static_cast<long long>(k + 1), first, last);
+      });
+    with_runner([&](runner_type& runner, backend&) {
+      const auto right = inf::head_accuracies(runner, heads, said, ranks_of_node);
+      const inf::token_tree tree = inf::token_tree::best(right, s.nodes);
+      inf::write_medusa_folder(s.out, heads, tree);
+      std::printf("wrote %lld heads and a tree of %lld nodes to '%s': %.2f tokens a step are expected\n",
+                  static_cast<long long>(s.heads), static_cast<long long>(tree.size()), s.out.c_str(),
+                  1 + tree.expected(right));
     });
-  with_runner([&](runner_type& runner, backend&) {
-    const auto right = inf::head_accuracies(runner, heads, said, ranks_of_node);
-    const inf::token_tree tree = inf::token_tree::best(right, s.nodes);
-    inf::write_medusa_folder(s.out, heads, tree);
-    std::printf("wrote %lld heads and a tree of %lld nodes to '%s': %.2f tokens a step are expected\n",
-                static_cast<long long>(s.heads), static_cast<long long>(tree.size()), s.out.c_str(),
-                1 + tree.expected(right));
-  });
+  }
 }
 
 void run(const settings& s) {
   tool::require_model(s.model);
   const auto about = read_model_folder(s.model, s.ignored_keys).about;
+  if (s.falcon) return train<void>(s, about, sizes_for_drafter(about));  // of any family
   // Each family is a trainer that takes a compiler ten seconds and more: further ones on demand.
   const auto* const llama = std::get_if<md::llama_config>(&about.config);
   if (llama != nullptr && about.tied) return train<md::tied_llama<float>>(s, about, *llama);
@@ -256,8 +282,8 @@ void run(const settings& s) {
     return about.tied ? train<md::tied_qwen3<float>>(s, about, *c) : train<md::qwen3<float>>(s, about, *c);
 #endif
   throw hd::config_error(
-      "heddle: heads and drafters are trained for llama, and for qwen where HEDDLE_EXAMPLE_ALL_FAMILIES is "
-      "defined; the model is " +
+      "heddle: heads are trained for llama, and for qwen where HEDDLE_EXAMPLE_ALL_FAMILIES is defined, and drafters "
+      "(--falcon) for all families but gpt2 and gemma; the model is " +
       std::string(about.family()));
 }
 
@@ -271,7 +297,7 @@ int main(int argc, char** argv) {
   app.add_option("--text", s.text, "file, or folder of text files, that answers begin with")->required();
   app.add_flag("--bytes", s.bytes, bytes_help);
   app.add_option("--out", s.out, "folder to write")->required();
-  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in dp=2,tp=2");
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp, ep and tp, as in dp=2,tp=2");
   app.add_option("--heads", s.heads, "heads, each of which predicts one token further")->range(1, 64);
   app.add_flag("--falcon", s.falcon, "a drafter of Falcon in place of heads; it is trained on one rank");
   app.add_option("--block", s.block, "tokens that the drafter predicts at once")->range(1, 64);

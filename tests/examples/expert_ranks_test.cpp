@@ -162,3 +162,31 @@ TEST_CASE("tools refuse ep for a family without experts, and one that does not d
                Contains("ep=2 does not divide the 5 experts of this mixtral"));
   }
 }
+
+TEST_CASE(
+    "train_heads trains a drafter for models with experts, on one rank and with ep alike, and says what it does not",
+    "[examples][falcon][experts]") {
+  const expert_folder out;
+  {
+    std::ofstream text(out.path / "text", std::ios::binary);
+    for (int i = 0; i < 600; ++i) text.put(static_cast<char>(9 + i * i % 23));  // words of a small vocabulary
+  }
+  const auto train = [&](const std::string& model, const std::string& more) {
+    return run("train_heads --model " + (expert_models / model).string() + " --text " + (out.path / "text").string() +
+               " --bytes --out " + (out.path / ("drafter-" + model)).string() +
+               " --steps 10 --lr 0.01 --prompts 4 --answer 20 --context 12 --nodes 6 --passes 2 " + more);
+  };
+  const auto lines = [](const answer& a) { return a.text.substr(a.text.find("drafter: loss")); };
+  const answer one = train("mixtral_four", "--falcon");
+  CAPTURE(one.text);
+  REQUIRE(one.status == 0);
+  CHECK_THAT(one.text, Contains("drafter: loss") && Contains("wrote a drafter and a tree of 6 nodes"));
+  fs::remove_all(out.path / "drafter-mixtral_four");
+  const answer many = train("mixtral_four", "--falcon --mesh ep=2,tp=2");
+  CAPTURE(many.text);
+  REQUIRE(many.status == 0);
+  CHECK(lines(many) == lines(one));
+  CHECK(train("smollm3", "--falcon --mesh tp=2").status == 0);
+  CHECK_THAT(train("gemma2", "--falcon").text, Contains("that of a gemma2 is another"));
+  CHECK_THAT(train("smollm3", "").text, Contains("heads are trained for llama") && Contains("the model is smollm3"));
+}

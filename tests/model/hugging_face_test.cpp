@@ -763,10 +763,10 @@ TEST_CASE("matrices in 8 bits with scales of blocks, of every family", "[model][
       error_of(json::object()),
       Catch::Contains(
           "quantization_config, key 'quant_method': expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or "
-          "\"compressed-tensors\", got nothing"));
+          "\"compressed-tensors\" or \"mxfp4\", got nothing"));
   for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
            {"quant_method", "bitsandbytes",
-            "expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or \"compressed-tensors\", got "
+            "expected \"fp8\" or \"fbgemm_fp8\" or \"gptq\" or \"awq\" or \"compressed-tensors\" or \"mxfp4\", got "
             "\"bitsandbytes\""},
            {"fmt", "e5m2", "expected \"e4m3\", got \"e5m2\""},
            {"activation_scheme", "none", "expected \"dynamic\" or \"static\", got \"none\""},

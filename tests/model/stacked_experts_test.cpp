@@ -4,6 +4,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/experts_in_order.hpp>
 #include <heddle/model/hugging_face_model.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/llama.hpp>
@@ -47,6 +48,8 @@ struct biased_mixture : md::described<biased_mixture<T, How>, T, md::batch<T>, m
 const md::mixtral_config config{
     {.layers = 2, .heads = 6, .kv_heads = 3, .width = 12, .ffn = 5, .context = 5, .vocabulary = 31}, 5, 2};
 const auto described = biased_mixture<double, md::megatron_with_experts<>>::describe(config);
+
+const std::vector<int> order{3, 0, 4, 2, 1};
 
 // Tensors in memory, read and written in parts by many ranks.
 struct tensors {
@@ -122,8 +125,8 @@ double expected(const tensors& files, bool four_bits, const std::string& layer, 
 }
 
 template <class How>
-void there_and_back(const any_mesh& mesh, bool four_bits) {
-  CAPTURE(mesh.extents(), four_bits);
+void there_and_back(const any_mesh& mesh, bool four_bits, bool reordered = false) {
+  CAPTURE(mesh.extents(), four_bits, reordered);
   const tensors files(four_bits);
   tensors written(false);
   for (auto& [name, t] : written.all) std::fill(t.values.begin(), t.values.end(), -1.0);
@@ -136,15 +139,23 @@ void there_and_back(const any_mesh& mesh, bool four_bits) {
     typename biased_mixture<double, How>::template stage<std::remove_cvref_t<decltype(world)>, backend> s(
         config, world, kernels,
         md::split_layers(config.layers, world.template coordinate<pp>(), mesh.template extent<pp>()), 1, 1);
-    md::read_parameters(s, files, names);
-    md::write_parameters(s, world, written, names.written());
+    if (reordered) {  // expert e of the model is expert order[e] of the files
+      const std::vector<std::vector<int>> orders{order, order};
+      md::read_parameters(s, files, md::experts_in_order(described, orders, names));
+      md::write_parameters(s, world, written, md::experts_in_order(described, orders, names.written()));
+    } else {
+      md::read_parameters(s, files, names);
+      md::write_parameters(s, world, written, names.written());
+    }
     const std::scoped_lock hold(written.lock);
     for (const md::parameter& whole : s.parameters())
       md::for_each_tensor(whole, [&](const md::parameter& p) {
         const std::size_t end = p.name.find(".experts.");
         if (end == std::string::npos) return;
         const std::string layer = p.name.substr(0, end + 9), rest = p.name.substr(end + 9);
-        const std::int64_t e = std::stoll(rest), columns = p.shape.size() > 1 ? p.shape[1] : 1;
+        const std::int64_t of_model = std::stoll(rest),
+                           e = reordered ? order[static_cast<std::size_t>(of_model)] : of_model,
+                           columns = p.shape.size() > 1 ? p.shape[1] : 1;
         md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t n) {
           for (std::int64_t i = global; i < global + n; ++i, ++checked)
             if (s.weights()[static_cast<std::size_t>(p.offset + local + i - global)] !=
@@ -182,6 +193,7 @@ TEST_CASE("experts in one tensor are read by rank, and written once and as they 
                                  any_mesh(2, 1, 2, 2), any_mesh(1, 2, 2, 2), any_mesh(1, 1, 6, 1)}) {
       there_and_back<md::megatron_with_experts<>>(mesh, four_bits);
       there_and_back<md::expert_parallel<>>(mesh, four_bits);
+      there_and_back<md::expert_parallel<>>(mesh, four_bits, true);
     }
 }
 

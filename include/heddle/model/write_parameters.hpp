@@ -147,12 +147,13 @@ std::vector<T> rows_of_both(const parameter& even, std::span<const T> first, std
   }
   return both;
 }
-// The parameter of which files have the other rows of the tensor into which `even` goes, or of the first of a stack.
+// The parameter of which files have the other rows of the tensor into which `even` goes, or number `index` of its stack.
 // Errors: `layout_error` where the stage has none of the same part.
 template <class Parameters, class NameOf>
-const parameter& other_rows_of(const Parameters& all, const parameter& even, const source_name& to, NameOf&& name_of) {
+const parameter& other_rows_of(const Parameters& all, const parameter& even, std::int64_t index, const source_name& to,
+                               NameOf&& name_of) {
   for (const parameter& p : all) {
-    const source_name of = name_of(std::string_view(is_stacked(p.name) ? name_in_stack(p.name, to.index) : p.name));
+    const source_name of = name_of(std::string_view(is_stacked(p.name) ? name_in_stack(p.name, index) : p.name));
     if (of.rows == rows_in_tensor::odd && of.name == to.name && of.index == to.index && p.local == even.local &&
         p.start == even.start)
       return p;
@@ -193,14 +194,16 @@ void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of =
                                     part_of_row<space>(weights, one.offset, one.count));
     };
     const parameter* other = nullptr;
+    std::int64_t index = p.start.empty() ? 0 : p.start[0] - 1;  // in a stack
     for_each_tensor(p, [&](const parameter& one) {
+      ++index;
       source_name to = name_of(std::string_view(one.name));
       if (to.rows == rows_in_tensor::odd) return;  // written with the even ones
       const auto values = on_host(one);
       if (to.rows != rows_in_tensor::even)
         return detail::write_part(sink.tensor(to.name), one, to, std::span<const T>(values.elements()), copy);
-      if (other == nullptr) other = &detail::other_rows_of(all, p, to, name_of);
-      const auto between = on_host(is_stacked(p.name) ? parameter_in_stack(*other, to.index) : *other);
+      if (other == nullptr) other = &detail::other_rows_of(all, p, index, to, name_of);
+      const auto between = on_host(is_stacked(p.name) ? parameter_in_stack(*other, index) : *other);
       to.rows = rows_in_tensor::all;
       const std::vector<T> both =
           detail::rows_of_both(one, std::span<const T>(values.elements()), std::span<const T>(between.elements()));

@@ -41,7 +41,7 @@ MODELS = {
                                                   vocab_size=41, tie_word_embeddings=True, **COMMON)),
     # The same of all experts of a block in one tensor.
     "gpt_oss_mxfp4": (GptOssForCausalLM, GptOssConfig(hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-                                                      vocab_size=41, num_local_experts=5, num_experts_per_tok=2, sliding_window=4,
+                                                      vocab_size=41, num_local_experts=4, num_experts_per_tok=2, sliding_window=4,
                                                       num_hidden_layers=2, max_position_embeddings=64,
                                                       rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
                                                                        "beta_slow": 1.0, "truncate": False,

@@ -180,7 +180,7 @@ struct capped_attention_backward : attention_operation {
 /// give those of queries, keys and values.
 /// Shapes: x, y [rows, heads, value_columns], y may be x; sinks [heads]; lse [heads, rows].
 /// Errors: `layout_error` if sizes differ.
-/// Source: OpenAI 2025, arXiv:2508.10925, section 2.3; Xiao et al. 2023, arXiv:2309.17453, section 3 (a learned sink without a value); Hugging Face
+/// Source: OpenAI 2025, arXiv:2508.10925, section 2; Xiao et al. 2023, arXiv:2309.17453 (sinks); Hugging Face
 /// `GptOssAttention`.
 struct attention_sinks : attention_operation {
   static constexpr const char* name = "attention_sinks";
