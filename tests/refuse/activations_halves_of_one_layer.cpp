@@ -16,4 +16,6 @@ using mesh = hd::mesh<hd::axis<hd::dp, 2>>;
 using halves = act::offload<act::file_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>,
                             act::granularity::halves>;
 using trainer = hd::train::trainer<without_mlp, hd::strategy<mesh, halves>, hd::world<hd::threads, mesh>>;
-void train(hd::world<hd::threads, mesh>& w, const hd::train::options<hd::model::gpt2_config>& o) { trainer t(w, o); }
+void train(hd::world<hd::threads, mesh>& w, const hd::train::options<hd::model::gpt2_config>& o) {
+  trainer t(w, o);
+}
