@@ -60,9 +60,9 @@ constexpr std::int64_t first_saved(const layers::placed<Layer>& p, std::int64_t 
 
 }  // namespace detail
 
-/// How what a block of two layers saves is divided: in one piece it is the tensor between the layers, what the first one saves and what
-/// the second one saves. In two, the first half has the block's input and what the first layer saves, the second half the rest, so that
-/// each layer's backward needs one of them. Units: elements.
+/// How what a block of two layers saves is divided: in one piece it is the tensor between the layers, what the first
+/// one saves and what the second one saves. In two, the first half has the block's input and what the first layer
+/// saves, the second half the rest, so that each layer's backward needs one of them. Units: elements.
 struct block_halves {
   std::int64_t stream = 0, between = 0, first = 0, second = 0;  ///< input; between the layers; saved by each
 
@@ -86,8 +86,8 @@ constexpr block_halves halves_of_block(const Places& at, int layer) {
 
 namespace detail {
 
-/// The verbs of a block in halves. Offsets of saved tensors are those of one piece: `layer_run::saved` is where that piece would begin for
-/// the half at work. `Call`: of a `layers::pair_of_layers`.
+/// The verbs of a block in halves. Offsets of saved tensors are those of one piece: `layer_run::saved` is where that
+/// piece would begin for the half at work. `Call`: of a `layers::pair_of_layers`.
 template <class Call>
 class halves_at_work {
   using T = typename Call::scalar;
@@ -112,8 +112,8 @@ class halves_at_work {
     at_second();
     layers::detail::require_settled<second_layer, stream>(q.forward(mid, y));
   }
-  /// The gradient of the input where `inputs`, those of weights where `weights`. `input(view)`: the first half and the block's input in it,
-  /// called when the second half is not needed any more.
+  /// The gradient of the input where `inputs`, those of weights where `weights`. `input(view)`: the first half and the
+  /// block's input in it, called when the second half is not needed any more.
   template <class Input>
   void backward(bool inputs, bool weights, const_view dy, view dx, Input&& input) const {
     auto [p, q] = call_.children();
@@ -140,7 +140,8 @@ class halves_at_work {
   T* second_;
 };
 
-/// The parts of a `language_stage` whose memory of saved activations has two scopes for each block: 2 l and 2 l + 1 of block l.
+/// The parts of a `language_stage` whose memory of saved activations has two scopes for each block: 2 l and 2 l + 1 of
+/// block l.
 template <class Stage>
 struct stage_in_halves {
   using T = typename Stage::scalar;

@@ -105,8 +105,9 @@ namespace granularity {
 struct blocks {
   static constexpr int in_block = 1;
 };
-/// What half of a block saves, for blocks that are a sequence of two layers: less waits for the store, and comes back, at a time. Backward
-/// then runs both verbs of the second layer before those of the first. `prefetch::ahead<N>` and `min_bytes` are of halves.
+/// What half of a block saves, for blocks that are a sequence of two layers: less waits for the store, and comes back,
+/// at a time. Backward then runs both verbs of the second layer before those of the first. `prefetch::ahead<N>` and
+/// `min_bytes` are of halves.
 struct halves {
   static constexpr int in_block = 2;
 };
