@@ -120,6 +120,9 @@ void offload_beside_keep(benchmark::State& state) {
 template <class Store>
 using all_to = act::offload<Store, act::amount::all>;
 
+using halves_to_memory = act::offload<act::memory_store, act::amount::all, act::prefetch::ahead<2>,
+                                      act::min_bytes<(std::int64_t{1} << 20)>, act::granularity::halves>;
+
 template <class Activations>
 void add(const char* name, std::vector<std::vector<std::int64_t>> shapes, int steps) {
   auto* const b = benchmark::RegisterBenchmark(name, offload_beside_keep<Activations>);
@@ -143,6 +146,7 @@ int main(int argc, char** argv) {
   std::puts("no rows of io_uring: liburing was not found");
 #endif
   add<all_to<act::memory_store>>("memory, all/width/microbatches", {{384, 1}, {1024, 1}}, 5);
+  add<halves_to_memory>("memory, all, halves/width/microbatches", {{384, 1}, {1024, 1}}, 5);
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

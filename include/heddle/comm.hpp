@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>
+#include <heddle/comm/awaited.hpp>
 #include <heddle/comm/blocks.hpp>
 #include <heddle/comm/call_info.hpp>
 #include <heddle/comm/call_mark.hpp>

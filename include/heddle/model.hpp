@@ -6,6 +6,7 @@
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/batch_checks.hpp>
+#include <heddle/model/block_halves.hpp>
 #include <heddle/model/config_checks.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/deepseek_attention.hpp>
@@ -74,6 +75,7 @@
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/mixtral_config.hpp>
 #include <heddle/model/network.hpp>
+#include <heddle/model/nonfinite_activation.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/parameters.hpp>

@@ -2,6 +2,7 @@
 #include "catch.hpp"
 #include "transport.hpp"
 
+#include <heddle/comm/awaited.hpp>
 #include <heddle/comm/in_flight.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/tensor/buffer.hpp>
@@ -73,4 +74,25 @@ TEST_CASE("work that throws meanwhile ends what was started", "[comm][started][t
                                                [] { throw std::runtime_error("of the work"); });
                                          }),
                   std::runtime_error);
+}
+
+TEST_CASE("messages are awaited by name", "[comm][started]") {
+  for (const int ranks : transport_test::rank_counts({1, 2, 3})) {
+    std::vector<int> right(static_cast<std::size_t>(ranks), 0);
+    transport_test::launch(in_flight_ranks{ranks}, [&](auto& world) {
+      auto& all = world.all();
+      const int me = world.rank(), next = (me + 1) % ranks, before = (me + ranks - 1) % ranks;
+      const std::vector<int> mine{10 + me};
+      std::vector<int> theirs{0};
+      hd::awaited arriving(all.irecv(theirs, before, 3));
+      hd::awaited leaving(all.isend(mine, next, 3));
+      while (!leaving.test()) {
+      }
+      leaving.wait();
+      arriving.wait();
+      right[static_cast<std::size_t>(me)] = theirs.front() == 10 + before ? 1 : 0;
+    });
+    transport_test::share(right);
+    CHECK(right == std::vector<int>(static_cast<std::size_t>(ranks), 1));
+  }
 }

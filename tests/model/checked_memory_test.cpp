@@ -4,6 +4,7 @@
 #include "support.hpp"
 
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/gemma3.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/pipeline/executor.hpp>
@@ -12,9 +13,12 @@
 #include <heddle/schedule/generate/zb_h1.hpp>
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/testing/on_ranks.hpp>
+#include <heddle/train/activations/memory_store.hpp>
+#include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 using namespace model_test;
@@ -239,6 +243,27 @@ TEST_CASE("Mixtral on checked memory has the bits of the host's, with experts ov
                            hd::dim::split<hd::dim::experts, hd::tp>>;
   for (const mesh on : {mesh{1, 1, 1}, mesh{1, 2, 3}})
     compare<md::mixtral<double, how>, act::recompute<act::named<"mlp.hidden">>>(md::mixtral_config{llama, 5, 2}, on);
+}
+// One kind of block beside another, and experts: the verbs of the second half come before those of the first.
+TEST_CASE("blocks whose halves are offloaded apart have the bits of kept ones", "[model][memory][offload]") {
+  using halves = act::offload<act::memory_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>,
+                              act::granularity::halves>;
+  const auto compare = [](auto model, const auto& config, mesh on) {
+    using Model = decltype(model);
+    const auto results = hd::testing::on_ranks(on, [&](auto& world) {
+      return std::array{train<Model, act::keep, host>(config, world), train<Model, halves, host>(config, world),
+                        train<Model, act::keep, checked>(config, world), train<Model, halves, checked>(config, world)};
+    });
+    INFO(to_string(results));
+    REQUIRE(results.ok());
+    for (int rank = 0; rank < on.size(); ++rank) {
+      CHECK(results[rank][0].losses[1] > 1);
+      CHECK(results[rank][1] == results[rank][0]);
+      CHECK(results[rank][3] == results[rank][2]);
+    }
+  };
+  compare(md::gemma3<double>{}, md::gemma3_config{llama, 3, 2, 10, 4}, mesh{1, 1, 1});
+  compare(md::mixtral<double>{}, md::mixtral_config{llama, 5, 2}, mesh{1, 1, 2});
 }
 TEST_CASE("an executor runs stages on checked memory, with the bits of the host's", "[model][memory][ranks]") {
   const hd::schedule::action_table tables[] = {hd::schedule::make_table(hd::schedule::one_f_one_b<>{4}, 2),

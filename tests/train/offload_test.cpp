@@ -10,6 +10,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/table_schedule.hpp>
+#include <heddle/train/activations/language_memory.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/offload_if_told.hpp>
 #include <heddle/train/activations/recompute.hpp>
@@ -17,6 +18,7 @@
 #include <heddle/train/trainer.hpp>
 
 #include <filesystem>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <type_traits>
@@ -34,6 +36,9 @@ template <class Activations, class World>
 using trainer_of = hd::train::trainer<hd::model::gpt2<double>,
                                       hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<1>, Activations>, World>;
 using everything = act::offload<any_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>;
+template <std::int64_t Least>
+using half_by_half =
+    act::offload<any_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<Least>, act::granularity::halves>;
 using measured = act::offload<any_store, act::amount::adaptive, act::prefetch::ahead<2>, act::min_bytes<0>>;
 
 using token_source = train_test::random_tokens<12, 61>;
@@ -145,6 +150,52 @@ void compare(const char* mesh, const char* schedule, std::initializer_list<const
   }
 }
 }  // namespace
+
+namespace {
+// The model of `options`, as the formulas of memory have it.
+struct model_shape {
+  static constexpr hd::model::gpt2_config config{.layers = 4, .heads = 4, .width = 24, .context = 12, .vocabulary = 61};
+  static constexpr int stages = 1;
+  static constexpr std::int64_t samples = 2;
+};
+}  // namespace
+
+TEST_CASE("halves of blocks are offloaded: the same bits, the bytes of the forecast", "[train][offload][ranks]") {
+  const auto forecast = []<class Activations>(std::type_identity<Activations>) {
+    return hd::train::language_memory<hd::model::gpt2<double>, model_shape, Activations>{}.offload_bytes(0);
+  };
+  // Sums of bytes: all that was to be stored, and that.
+  const auto same_as_keep = [&]<class Activations>(std::type_identity<Activations>, const char* mesh,
+                                                   const char* schedule, const char* store) {
+    INFO(schedule << " on '" << mesh << "', store " << store);
+    const result keep = train<act::keep>(mesh, schedule, ""), away = train<Activations>(mesh, schedule, store);
+    CHECK(away.losses == keep.losses);
+    CHECK(away.gradients == keep.gradients);
+    CHECK(away.weights == keep.weights);
+    CHECK(away.kept_bytes == train<everything>(mesh, schedule, "memory").kept_bytes);
+    std::int64_t bytes = 0;
+    for (const auto& report : away.reports) {
+      CHECK(report.tensors.stored == report.tensors.loaded + report.tensors.forwarded);
+      CHECK(report.tensors.repeated == 0);
+      bytes += report.tensors.bytes_stored;
+    }
+    return bytes;
+  };
+  constexpr std::int64_t rows = 2 * 12, microbatches = 3 * 4;
+  constexpr std::type_identity<half_by_half<0>> all;
+  // Between what the halves save: 6 and 10 rows of the width, and statistics.
+  constexpr std::type_identity<half_by_half<8 * 24 * rows * 8>> second;
+  CHECK(forecast(all) == forecast(std::type_identity<everything>{}));
+  CHECK(forecast(second) > forecast(all) / 2);
+  CHECK(forecast(second) < forecast(all));
+  // In order, so that no microbatch's last half stays, as it does where its backward follows at once.
+  CHECK(same_as_keep(all, "", "gpipe", "instant") == microbatches * forecast(all));
+  CHECK(same_as_keep(second, "", "gpipe", "instant") == microbatches * forecast(second));
+  CHECK(same_as_keep(all, "", "1f1b", "file") < microbatches * forecast(all));
+  same_as_keep(all, "pp=2", "zb-h1", "memory");
+  same_as_keep(all, "dp=2,tp=2", "1f1b", "found");
+  same_as_keep(std::type_identity<act::offload_if_told<half_by_half<0>>>{}, "pp=2", "1f1b", "file");
+}
 
 TEST_CASE("offloaded activations train the same bits", "[train][offload][ranks]") {
   compare("", "1f1b", {"file", "found"});

@@ -4,7 +4,9 @@
 // Typestates of what must be used up exactly once: clang follows local variables of such classes and says, with `-Wconsumed`, where one ends
 // that was not waited for, is waited for twice, or is used when it has been given away (`HEDDLE_CHECK_REQUESTS` of the build makes these
 // errors). Nothing of the program changes. Behind references nothing is known, which is allowed wherever the second state is "unknown".
-// Not for what members are initialised with by a call, as requests are: clang 19 takes the result for a temporary that ends there.
+// Not for what is stored, returned or started anew in loops, as requests are (`awaited` is for those of one function). clang 19 has errors that
+// are none: it takes what a member is initialised with by a call for a temporary that ends there, does not see that a named local is returned or
+// waited for in a lambda, and wants one state before and behind each loop.
 #if defined(__clang__)
 /// An attribute of clang.
 #define HEDDLE_STATE(...) __attribute__((__VA_ARGS__))

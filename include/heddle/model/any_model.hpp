@@ -75,6 +75,9 @@ class trained_any_stage {
       detail::any_model_keeps_by<!requires(const typename layers_memory::settings& s) { s.again; }, Activations>,
       "heddle: model::any_model computes nothing again: take activations::keep or activations::offload, or give the "
       "trainer the model's own type");
+  static_assert(detail::any_model_keeps_by<!requires { requires layers_memory::halves; }, Activations>,
+                "heddle: model::any_model offloads whole blocks: take granularity::blocks, or give the trainer the "
+                "model's own type");
 
   trained_any_stage(const any_config& config, World& world, Backend& backend, stage_layers part, int slots,
                     std::int64_t max_samples, int deferred = 1, trained_any_stage* lender = nullptr,

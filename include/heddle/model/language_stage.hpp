@@ -5,6 +5,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/model/batch_checks.hpp>
+#include <heddle/model/block_halves.hpp>
 #include <heddle/model/language_checks.hpp>
 #include <heddle/model/language_parameters.hpp>
 #include <heddle/model/language_places.hpp>
@@ -13,6 +14,7 @@
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
+#include <heddle/model/nonfinite_activation.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/rows_of_batch.hpp>
@@ -27,7 +29,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -85,7 +86,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
                 detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value &&
-                detail::tail_checked<Activations, layouts>() && detail::reach_checked<Model, layouts>());
+                detail::tail_checked<Activations, layouts>() && detail::reach_checked<Model, layouts>() &&
+                detail::halves_checked<places, layers_memory>());
   static_assert(detail::stage_can_run<layouts::context_axes::size == 0 || !rows_type::of_samples, batch_type>,
                 "heddle: a context split divides documents of tokens: the model's batch must be model::batch<scalar>");
   static constexpr bool only_queues =
@@ -93,6 +95,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       !requires { typename out_layer::own_loss; };  // called on the host
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
+  static constexpr bool in_halves = detail::memory_of_halves<layers_memory>;  ///< what a block saves is in two pieces
   /// The axis along which ranks have other rows of the same documents; none where batches are of samples.
   using context_axes = typename layouts::context_axes;
   /// Whether rows travel to ranks with other samples, so that all ranks run forwards equally often.
@@ -215,9 +218,16 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     enter(c, slot, b, in, x);
     for (int l = 0; l < part_.count; ++l) {
       // What leaves a block enters the next, whose memory begins with it.
-      T* const y = l + 1 < part_.count ? start_of(saved_layers_.begin(slot, l + 1))
-                   : is_last()         ? memory_.end_saved(slot)
-                                       : start_of(out);
+      const auto next = [&] {
+        return l + 1 < part_.count ? start_of(saved_layers_.begin(slot, scope_of(l + 1)))
+               : is_last()         ? memory_.end_saved(slot)
+                                   : start_of(out);
+      };
+      if constexpr (in_halves) {
+        x = detail::stage_in_halves<language_stage>::forward(*this, c, slot, l, x, next);
+        continue;
+      }
+      T* const y = next();
       at_block(c, l, x + at_.stream, nullptr);
       on_block(c, l, [&](const auto& block) { return block.forward(const_matrix(x, e), matrix(y, e)); });
       wrote(slot, l);
@@ -261,6 +271,8 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     c.waits = true;
     if (is_last()) end_weight(c, slot, memory_.end_deferred(set), memory_.end_waiting(set));
     for (int l = part_.count; l-- > 0;) {
+      c.deferred = memory_.deferred(set, l) + at_.stream;
+      if (backward_of_halves(c, slot, l, nullptr, false, true)) continue;
       block_weight(c, l, start_of(saved_layers_.need(slot, l)), set);
       saved_layers_.done(slot, l);
     }
@@ -349,36 +361,12 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
     });
   }
 
-  /// A place in the model, in the order of the forward pass; index -1: none.
-  struct place_in_model {
-    int index = -1;
-    std::string name{};
-  };
   /// The first layer whose output, as far as the slots still hold it, is not finite.
-  place_in_model first_nonfinite_activation() {
-    constexpr const char* first_layer = std::is_same_v<batch_type, batch<T>> ? "the embedding" : "the first layer";
-    const auto bad = [&](const T* x) {  // all of it: the last microbatch may have been a small one
-      return !compute::all_finite(*backend_, row_at<space>(x, stream_.elements(max_rows())));
-    };
-    for (int l = 0; l <= part_.count; ++l)
-      for (int slot = 0; slot < slots(); ++slot) {
-        if (l < part_.count && moves_now(saved_layers_)) continue;
-        if (l == part_.count && !is_last()) continue;
-        if (!bad(l == part_.count ? memory_.end_saved(slot) : start_of(saved_layers_.need(slot, l)))) continue;
-        const int index = part_.first + l;  // what enters a block left the one before it
-        return {index, index == 0 ? first_layer : description_.block_name + std::to_string(index - 1)};
-      }
-    if constexpr (requires { description_.out.norm.name; })
-      for (int slot = 0; is_last() && !again_.of_end().any() && slot < slots(); ++slot) {
-        run_type c = run_of({max_samples_, rows_type::of_sample(config_)});
-        at_end(c, memory_.end_saved(slot) + at_.stream, nullptr);
-        if (!compute::all_finite(*backend_, call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
-          return {static_cast<int>(description_.count) + 1, description_.out.norm.name};
-      }
-    return {};
-  }
+  place_in_model first_nonfinite_activation() { return detail::nonfinite_activation<language_stage>::first(*this); }
 
  private:
+  friend struct detail::nonfinite_activation<language_stage>;
+  friend struct detail::stage_in_halves<language_stage>;
   using run_type = model::layers::layer_run<T, layouts, Backend, World, typename rows_type::seen, trained>;
   template <class Layer>
   using call_type = model::layers::call<Layer, run_type>;
@@ -402,9 +390,14 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   // ---- memory -----------------------------------------------------------------------------------------------------
   layers_memory make_layers_memory(const typename layers_memory::settings& saving, int slots) const {
     std::vector<std::int64_t> elements;
-    for (int l = 0; l < part_.count; ++l) elements.push_back(at_.kept(again_, part_.first + l));
+    for (int l = 0; l < part_.count; ++l)
+      if constexpr (in_halves)
+        for (const std::int64_t n : halves_of_block(at_, part_.first + l).elements()) elements.push_back(n);
+      else
+        elements.push_back(at_.kept(again_, part_.first + l));
     return make_layer_memory<layers_memory>(queue(), saving, slots, std::span<const std::int64_t>(elements));
   }
+  static constexpr int scope_of(int layer) noexcept { return in_halves ? 2 * layer : layer; }  // of the first half
   dropping drops_of(int layer) const noexcept { return places::drops(again_, part_.first + layer); }
   bool drops_any(int layer) const noexcept { return again_.of_block(part_.first + layer).any(); }
 
@@ -576,6 +569,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       T* const own = deferred_of(l);
       c.deferred = own + at_.stream;
       c.waits = false;
+      if (backward_of_halves(c, slot, l, below, true, weights_too)) continue;
       restore_block(c, slot, l, weights_too ? nullptr : memory_.waiting(set, l));
       const auto x = const_matrix(c.saved - at_.stream, e), dy = const_matrix(own, e);
       on_block(c, l, [&](const auto& block) {
@@ -586,6 +580,11 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       if (weights_too) saved_layers_.done(slot, l);
     }
     if (weights_too) embedding_weight(c, slot, b, end);
+  }
+  bool backward_of_halves(run_type& c, int slot, int layer, T* dx, bool inputs, bool weights) {
+    if constexpr (in_halves)
+      detail::stage_in_halves<language_stage>::backward(*this, c, slot, layer, dx, inputs, weights);
+    return in_halves;  // else nothing is done
   }
   void block_weight(run_type& c, int layer, T* x, T* set) {
     T* const own = memory_.deferred(set, layer);

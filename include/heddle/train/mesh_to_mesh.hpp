@@ -69,8 +69,8 @@ class stage_in_trees : public Stage {
  private:
   std::int64_t own_elements() noexcept { return this->borrows_embedding() ? this->tied_elements() : 0; }
   std::int64_t elements() noexcept { return this->flat_elements() + own_elements(); }
-  // Adds the digits that are set to what the last microbatch gave, and leaves the sum in the next digit, unless it is the whole. A block at a
-  // time, so that each number comes from memory once and goes there once.
+  // Adds the digits that are set to what the last microbatch gave, and leaves the sum in the next digit, unless it is
+  // the whole. A block at a time, so that each number comes from memory once and goes there once.
   void end_leaf() {
     const auto set = static_cast<std::size_t>(std::countr_one(leaf_));
     ++leaf_;

@@ -3,11 +3,13 @@
 
 #include <heddle/core/policy.hpp>
 #include <heddle/core/type_list.hpp>
+#include <heddle/model/block_halves.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/stage_layers.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -118,7 +120,8 @@ struct language_memory {
     if constexpr (requires { kept::fixed_layers(0); }) {
       const model::stage_layers part = layers_of(stage);
       for (int l = 0; l < kept::fixed_layers(part.count); ++l)
-        if (const std::int64_t bytes = block_bytes(part.first + l); bytes >= kept::least_bytes) n += bytes;
+        for (const std::int64_t bytes : tensors_of(part.first + l))
+          if (bytes >= kept::least_bytes) n += bytes;
     }
     return n;
   }
@@ -168,6 +171,15 @@ struct language_memory {
  private:
   static constexpr places at{description, place, rows, Shape::config.context, Shape::config.width, again};
   static constexpr std::int64_t stream = in_bytes(at.stream);
+  // What goes to a store one by one.
+  static constexpr auto tensors_of(int layer) noexcept {
+    if constexpr (model::detail::memory_of_halves<kept>) {
+      const auto [first, second] = model::halves_of_block(at, layer).elements();
+      return std::array{in_bytes(first), in_bytes(second)};
+    } else {
+      return std::array{block_bytes(layer)};
+    }
+  }
   static constexpr std::size_t dropping(int layer) noexcept {
     return static_cast<std::size_t>(places::drops(again, layer));
   }

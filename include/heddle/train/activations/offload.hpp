@@ -99,6 +99,20 @@ struct ahead {
 };
 }  // namespace prefetch
 
+/// What goes to the store as one tensor.
+namespace granularity {
+/// What a block saves.
+struct blocks {
+  static constexpr int in_block = 1;
+};
+/// What half of a block saves, for blocks that are a sequence of two layers: less waits for the store, and comes back,
+/// at a time. Backward then runs both verbs of the second layer before those of the first. `prefetch::ahead<N>` and
+/// `min_bytes` are of halves.
+struct halves {
+  static constexpr int in_block = 2;
+};
+}  // namespace granularity
+
 /// Layers that save less are kept.
 template <std::int64_t N>
 struct min_bytes {
@@ -111,7 +125,7 @@ struct offload_report {
   store_counters store{};
   std::int64_t peak_bytes = 0;       ///< the most that layers' activations took at a time, those on their way included
   std::int64_t allocated_bytes = 0;  ///< for them
-  int offloaded_layers = 0;          ///< of the stage: now, after what was measured
+  int offloaded_layers = 0;          ///< of the stage, or halves of them: now, after what was measured
   double bytes_per_second = 0;       ///< of the store, as last measured or told; 0 if it is not known
   std::int64_t declined = 0;         ///< of `tensors.kept`: would have been offloaded, but the store was behind
   int decisions = 0;                 ///< how often the amount was decided by what was measured or told
@@ -126,13 +140,14 @@ struct offload_report {
 /// of `queue`, which must outlive this object. The host waits for the queue when it has been given the forward of a layer that is
 /// offloaded (with `amount::adaptive`, which measures, of every layer), and before a layer comes back, for the one that came before it.
 /// Errors: `offload_error`; `config_error` for settings that are negative or not a number.
+/// With `granularity::halves` each half of a layer is what is called a layer here: 2 l and 2 l + 1 of layer l.
 template <class T, activation_store Store, class Amount, class Prefetch, class MinBytes,
-          memory_space Space = host_memory>
+          memory_space Space = host_memory, class Granularity = granularity::blocks>
 class offloaded_layers {
  public:
   using settings = offload_settings;
   using row = row_view<T, Space>;
-  static constexpr bool moves = true;
+  static constexpr bool moves = true, halves = Granularity::in_block == 2;
 
   offloaded_layers(const settings& given, int slots, std::span<const std::int64_t> elements)
     requires std::is_same_v<Space, host_memory>
@@ -142,7 +157,7 @@ class offloaded_layers {
       : queue_(queue),
         settings_(checked(given)),
         layers_(static_cast<int>(elements.size())),
-        offloaded_(Amount::layers(layers_)),
+        offloaded_(Granularity::in_block * Amount::layers(layers_ / Granularity::in_block)),
         lent_(queue, given, static_cast<std::size_t>(slots * layers_), MinBytes::value),
         scopes_(elements.size()),
         forward_seconds_(elements.size(), 0.0),
@@ -244,7 +259,8 @@ class offloaded_layers {
     } catch (const offload_error&) {
       throw;
     } catch (const io_error& e) {
-      throw offload_error(text_of({"heddle: ", what, " activations failed at layer ", layer,
+      throw offload_error(
+          text_of({"heddle: ", what, " activations failed at layer ", layer / Granularity::in_block,
                                    " of a stage; nothing was updated in this step: ", e.what()}));
     }
   }
@@ -334,10 +350,11 @@ class offloaded_layers {
 
 /// Saved activations of a stage's layers are stored elsewhere between forward and backward.
 /// `Store`: where; constructed from `store_options`. `Amount`: how many layers. `Prefetch`: when they come back.
-/// Layers that save less than `MinBytes` per microbatch are kept, and what the head saves, which is used at once.
+/// Layers that save less than `MinBytes` per microbatch are kept, and what the head saves, which is used at once. `Granularity`: whether
+/// what a block saves goes as one tensor or as two.
 /// Source: Wu et al., arXiv:2408.10013 (SSDTrain).
 template <class Store = file_store, class Amount = amount::adaptive, class Prefetch = prefetch::ahead<2>,
-          class MinBytes = min_bytes<(std::int64_t{8} << 20)>>
+          class MinBytes = min_bytes<(std::int64_t{8} << 20)>, class Granularity = granularity::blocks>
 struct offload {
   static_assert(detail::store_checked<Store>());
   using kind = activations_kind;
@@ -346,10 +363,11 @@ struct offload {
   /// none), and the bytes that a layer must save. `offload_settings::keep_last` keeps one more.
   static constexpr int fixed_layers(int of) noexcept { return Amount::measures ? 0 : Amount::layers(of); }
   static constexpr std::int64_t least_bytes = MinBytes::value;
+  static constexpr bool halves = Granularity::in_block == 2;
   template <class T>
-  using layers = offloaded_layers<T, Store, Amount, Prefetch, MinBytes>;
+  using layers = offloaded_layers<T, Store, Amount, Prefetch, MinBytes, host_memory, Granularity>;
   template <class T, class Space>
-  using layers_in = offloaded_layers<T, Store, Amount, Prefetch, MinBytes, Space>;
+  using layers_in = offloaded_layers<T, Store, Amount, Prefetch, MinBytes, Space, Granularity>;
 };
 
 }  // namespace activations

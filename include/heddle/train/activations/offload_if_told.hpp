@@ -20,6 +20,7 @@ class layers_if_told {
   using settings = offload_settings;
   using row = row_view<T, Space>;
   static constexpr bool moves = true;  // perhaps
+  static constexpr bool halves = requires { requires Moved::halves; };
 
   layers_if_told(typename Space::queue& queue, const settings& how, int slots, std::span<const std::int64_t> elements) {
     if (how.store.directories.empty())
