@@ -129,7 +129,7 @@ void print(const std::string& name, const result& r) {
 // A panel with linear x and linear or logarithmic y.
 class panel {
  public:
-  panel(hd::detail::svg_drawing& out, double left, double right_value, double low, double high, bool logarithmic)
+  panel(hd::svg_drawing& out, double left, double right_value, double low, double high, bool logarithmic)
       : out_(&out), left_(left), right_(right_value), low_(low), high_(high), logarithmic_(logarithmic) {
     out.rect(left, top, width, height, "#f6f7f9");
   }
@@ -164,7 +164,7 @@ class panel {
     const auto scaled = [&](double y) { return logarithmic_ ? std::log((std::max)(y, 1e-9)) : y; };
     return top + height * (1 - std::clamp((scaled(v) - scaled(low_)) / (scaled(high_) - scaled(low_)), 0.0, 1.0));
   }
-  hd::detail::svg_drawing* out_;
+  hd::svg_drawing* out_;
   double left_, right_, low_, high_;
   bool logarithmic_;
 };
@@ -178,7 +178,7 @@ void draw(const std::vector<curve>& curves, const std::string& file) {
       least = (std::min)(least, 1e3 * quantile(r.first, 0.99));
       most = (std::max)(most, 1e3 * quantile(r.first, 0.99));
     }
-  hd::detail::svg_drawing out;
+  hd::svg_drawing out;
   const auto number = [](double v) {
     char text[32];
     std::snprintf(text, sizeof(text), "%.3g", v);
@@ -196,7 +196,7 @@ void draw(const std::vector<curve>& curves, const std::string& file) {
       rates.push_back(r.tokens_s);
       times.push_back(1e3 * quantile(r.first, 0.99));
     }
-    const auto colour = hd::detail::rank_colour(i == 0 ? 0 : i == 1 ? 2 : 5);
+    const auto colour = hd::rank_colour(i == 0 ? 0 : i == 1 ? 2 : 5);
     throughput.line(loads, rates, colour);
     latency.line(rates, times, colour);
     out.rect(x, 12, 12, 12, colour);

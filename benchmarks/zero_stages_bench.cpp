@@ -83,21 +83,36 @@ cost step(std::int64_t samples) {
   return {median(seconds), median(processor)};
 }
 
-// What a policy takes beside the steps without it.
+// What a policy takes beside the steps without it. Those run twice in a round, so that the second ones, which should take as long, show what
+// the machine adds; the order turns from round to round.
 template <int Stage, class When, class Policy>
 void compare(int rounds, const char* what, std::initializer_list<std::int64_t> batches) {
+  constexpr int with = 0, again = 1, without = 2;
   for (const std::int64_t samples : batches) {
-    std::vector<double> clock, processor;
+    std::array<std::array<std::vector<double>, 2>, 2> ratios;  // of the clock and of the processor
     for (int k = 0; k < rounds; ++k) {
-      const cost without = step<Stage, When>(samples), with = step<Stage, When, Policy>(samples);
-      clock.push_back(with.seconds / without.seconds);
-      processor.push_back(with.processor / without.processor);
+      std::array<cost, 3> costs;
+      for (int i = 0; i < 3; ++i) {
+        const int which = (i + k) % 3;
+        costs[static_cast<std::size_t>(which)] =
+            which == with ? step<Stage, When, Policy>(samples) : step<Stage, When>(samples);
+      }
+      for (const int which : {with, again}) {
+        const cost &x = costs[static_cast<std::size_t>(which)], &y = costs[without];
+        ratios[0][static_cast<std::size_t>(which)].push_back(x.seconds / y.seconds);
+        ratios[1][static_cast<std::size_t>(which)].push_back(x.processor / y.processor);
+      }
     }
-    std::printf("%14lld tokens a rank, %s takes", static_cast<long long>(samples * config.context / 4), what);
-    for (std::vector<double>* x : {&clock, &processor}) {
-      std::sort(x->begin(), x->end());
-      std::printf(" x%.3f (%.3f-%.3f) of %s", (*x)[x->size() / 2], x->front(), x->back(),
-                  x == &clock ? "the time," : "the processor\n");
+    std::printf("%14lld tokens a rank, %s\n", static_cast<long long>(samples * config.context / 4), what);
+    for (const bool of_processor : {false, true}) {
+      std::printf("%25s", of_processor ? "processor" : "clock");
+      for (const int which : {with, again}) {
+        std::vector<double>& x = ratios[of_processor ? 1 : 0][static_cast<std::size_t>(which)];
+        std::sort(x.begin(), x.end());
+        std::printf("  %s x%.3f (%.3f-%.3f)", which == with ? "with" : "without, again", x[x.size() / 2], x.front(),
+                    x.back());
+      }
+      std::printf("\n");
     }
     std::fflush(stdout);
   }

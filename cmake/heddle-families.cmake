@@ -1,8 +1,8 @@
 # The units of heddle::families: stages of each family and element type in a unit of its own, runners in units of families
 # that are alike, and a unit that chooses.
-set(HEDDLE_KNOWN_FAMILIES gpt2_f32 llama_f32 qwen2_f32 qwen3_f32 mistral_f32 mixtral_f32 qwen3_moe_f32 smollm3_f32 granite_f32 phi3_f32 olmo2_f32 gemma3_f32 gemma2_f32
+set(HEDDLE_KNOWN_FAMILIES gpt2_f32 llama_f32 qwen2_f32 qwen3_f32 mistral_f32 mixtral_f32 qwen3_moe_f32 smollm3_f32 granite_f32 phi3_f32 olmo2_f32 gemma3_f32 gemma2_f32 gpt_oss_f32
   deepseek_f32
-  gpt2_f64 llama_f64 qwen2_f64 qwen3_f64 mistral_f64 mixtral_f64 qwen3_moe_f64 smollm3_f64 granite_f64 phi3_f64 olmo2_f64 gemma3_f64 gemma2_f64
+  gpt2_f64 llama_f64 qwen2_f64 qwen3_f64 mistral_f64 mixtral_f64 qwen3_moe_f64 smollm3_f64 granite_f64 phi3_f64 olmo2_f64 gemma3_f64 gemma2_f64 gpt_oss_f64
   deepseek_f64)
 
 # Adds a unit with this text to `sources`, in `folder`.

@@ -65,6 +65,22 @@ function(heddle_link_found target)
   endforeach()
 endfunction()
 
+# The components whose headers a text includes.
+function(heddle_components_of text out)
+  string(REGEX MATCHALL "#include <heddle/[^>]+" included "${text}")
+  list(TRANSFORM included REPLACE "#include <" "")
+  set(components "")
+  foreach(component IN LISTS HEDDLE_KNOWN_COMPONENTS)
+    foreach(header IN LISTS included)
+      if(header IN_LIST HEDDLE_HEADERS_OF_${component})
+        list(APPEND components ${component})
+        break()
+      endif()
+    endforeach()
+  endforeach()
+  set(${out} "${components}" PARENT_SCOPE)
+endfunction()
+
 # The -isystem flags that a component's package needs, for tests that call a compiler themselves.
 function(heddle_component_includes component out)
   set(flags "")

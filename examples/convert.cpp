@@ -5,17 +5,17 @@
 // prints: wrote 4 files of 94752 bytes of weights to 'out'
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/torch_folder.hpp>
 #include <heddle/io/output_folder.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/torch/folder.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/described_weights.hpp>
 #include <heddle/model/families.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/train/json/byte_gpt2.hpp>
-#include <heddle/train/json/hugging_face_folder.hpp>
-#include <heddle/train/json/torch_names.hpp>
-#include <heddle/train/json/torch_shards.hpp>
+#include <heddle/train/hugging_face/byte_gpt2.hpp>
+#include <heddle/train/hugging_face/folder.hpp>
+#include <heddle/train/torch/names.hpp>
+#include <heddle/train/torch/shards.hpp>
 #include <heddle/train/weights.hpp>
 
 #include "model_folder.hpp"
@@ -119,8 +119,9 @@ std::string prefix_in(const io::torch_folder& folder, const md::hugging_face_mod
   for (const md::parameter_outline& p : outlines) parameters.push_back(p.name);
   for (const std::string& name : folder.names()) {
     if (!name.ends_with(first) || name.starts_with(hd::train::torch_names{}.optimizer)) continue;
-    const md::hugging_face_names names{name.substr(0, name.size() - first.size()), md::names_of(about).fused,
-                                       about.kept};
+    md::hugging_face_names names = md::names_of(about);
+    names.prefix = name.substr(0, name.size() - first.size());
+    names.kept = about.kept;
     for (const std::string& other : folder.names())
       if (other.starts_with(names.prefix) &&
           !(names.prefix.empty() && other.starts_with(hd::train::torch_names{}.optimizer)))
@@ -175,7 +176,8 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
     throw hd::config_error("heddle: --blocks takes weights of Hugging Face or PyTorch, '" +
                            from.saved->path().string() + "' is a save of heddle: convert it first");
   if (from.published) {
-    of_source = names = md::names_in(*from.published);
+    of_source = md::names_in(*from.published);
+    names = of_source.written();
     of_source.kept = about.kept;
     std::vector<std::string> parameters;
     for (const md::parameter_outline& p : outlines) parameters.push_back(p.name);
@@ -189,7 +191,11 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
     return at == facts.end() ? std::optional<std::string>() : at->second;
   };
   if (from.saved) names.prefix = fact(prefix_fact).value_or(names.prefix);
-  if (from.torch) of_source = {prefix_in(*from.torch, about, outlines), md::names_of(about).fused, about.kept};
+  if (from.torch) {
+    of_source = md::names_of(about);
+    of_source.prefix = prefix_in(*from.torch, about, outlines);
+    of_source.kept = about.kept;
+  }
   const hd::train::torch_names in_torch;
   const std::vector<std::string> slots = slots_of(s, from, outlines);
   auto plan = hd::train::hugging_face_plan(outlines, names, dtype, s.most_bytes);

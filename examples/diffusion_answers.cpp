@@ -7,8 +7,8 @@
 #include <heddle/infer/diffusion.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/model_runner.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/model/json/masked_models.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/model/hugging_face/masked_models.hpp>
 #include <heddle/model/masked.hpp>
 #include <heddle/train.hpp>
 #include <heddle/train/masked_targets.hpp>

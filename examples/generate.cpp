@@ -4,8 +4,8 @@
 // prints: prompt 1: 5 5 5 17 45 29 23 41  (length)
 // cuda
 #include <heddle/infer/any_engine.hpp>
-#include <heddle/infer/json/generation_config.hpp>
-#include <heddle/infer/tokenizer/text_output.hpp>
+#include <heddle/infer/generation_config.hpp>
+#include <heddle/infer/text_output.hpp>
 
 #include "generate/diffusion.hpp"
 #include "model_ranks.hpp"

@@ -6,7 +6,7 @@
 #include <heddle/comm/world.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/train/online/zmq/sender.hpp>
+#include <heddle/train/online/sender.hpp>
 
 #include "online_heat/heat_equation.hpp"
 #include "tool.hpp"

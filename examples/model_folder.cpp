@@ -2,9 +2,9 @@
 #include "model_folder.hpp"
 
 #include <heddle/core/half_precision.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/model/json/hugging_face.hpp>
-#include <heddle/model/json/hugging_face_weights.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/model/hugging_face/config.hpp>
+#include <heddle/model/hugging_face/weights.hpp>
 #include <heddle/model/kept_blocks.hpp>
 #include <heddle/model/read_parameters.hpp>
 

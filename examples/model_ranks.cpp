@@ -5,9 +5,9 @@
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/infer/falcon_folder.hpp>
 #include <heddle/infer/families.hpp>
-#include <heddle/infer/json/falcon_folder.hpp>
-#include <heddle/infer/json/medusa_folder.hpp>
+#include <heddle/infer/medusa_folder.hpp>
 #include <heddle/infer/move_cache.hpp>
 #include <heddle/infer/pools.hpp>
 #include <heddle/infer/widened_runner.hpp>

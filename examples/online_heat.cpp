@@ -13,9 +13,9 @@
 #include <heddle/model/network.hpp>
 #include <heddle/train.hpp>
 #include <heddle/train/online/online_pairs.hpp>
+#include <heddle/train/online/receiver.hpp>
 #include <heddle/train/online/run_online.hpp>
 #include <heddle/train/online/solvers.hpp>
-#include <heddle/train/online/zmq/receiver.hpp>
 
 #include "online_heat/heat_equation.hpp"
 #include "tool.hpp"

@@ -12,8 +12,8 @@
 #include <heddle/io/json/strict.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/model/json/hugging_face.hpp>
-#include <heddle/model/json/spiking_brain.hpp>
+#include <heddle/model/hugging_face/config.hpp>
+#include <heddle/model/hugging_face/spiking_brain.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
@@ -21,9 +21,9 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/cluster_file.hpp>
 #include <heddle/train/explain.hpp>
 #include <heddle/train/explain_page.hpp>
-#include <heddle/train/json/cluster.hpp>
 #include <heddle/train/measure_machine.hpp>
 #include <heddle/train/products.hpp>
 #include <heddle/train/search_on_paper.hpp>

@@ -9,16 +9,16 @@
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/cores.hpp>
-#include <heddle/infer/json/generation_config.hpp>
+#include <heddle/infer/generation_config.hpp>
 #include <heddle/io/output_folder.hpp>
 #include <heddle/io/permutation.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/with_lora.hpp>
-#include <heddle/rl/json/subprocess.hpp>
 #include <heddle/rl/run.hpp>
 #include <heddle/rl/save.hpp>
+#include <heddle/rl/subprocess.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include "model_folder.hpp"

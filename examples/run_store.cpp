@@ -6,7 +6,7 @@
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/store_saves.hpp>
 #if defined(HEDDLE_EXAMPLE_CURL)
-#include <heddle/io/curl/s3.hpp>
+#include <heddle/io/s3/store.hpp>
 #endif
 
 #include <cstdint>
@@ -28,7 +28,7 @@ HEDDLE_RUN_STORE_INLINE std::unique_ptr<heddle::io::store> open_store(const std:
 #if defined(HEDDLE_EXAMPLE_CURL)
   return std::make_unique<heddle::io::s3_store>(name);
 #else
-  throw heddle::config_error("heddle: '" + heddle::detail::shown_name(name) +
+  throw heddle::config_error("heddle: '" + heddle::shown_name(name) +
                              "' is a bucket, and this program was built without the component curl (libcurl 7.88 and "
                              "pugixml), which reads and writes it; give a folder");
 #endif

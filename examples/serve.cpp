@@ -1,8 +1,8 @@
 // Serves a model of Hugging Face over HTTP with OpenAI's interface, on a mesh of pp x ep x tp ranks or on two. The test of tests/examples runs it.
 // cuda
 #include <heddle/infer/any_engine.hpp>
-#include <heddle/infer/json/generation_config.hpp>
-#include <heddle/infer/serve/httplib/server.hpp>
+#include <heddle/infer/generation_config.hpp>
+#include <heddle/infer/serve/http/server.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
 #include <heddle/infer/serve/watch.hpp>
 #include <heddle/io/tokenizer/folder.hpp>

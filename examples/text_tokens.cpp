@@ -3,10 +3,10 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/text.hpp>
+#include <heddle/io/chat/folder.hpp>
+#include <heddle/io/chat/samples.hpp>
+#include <heddle/io/choice_lines.hpp>
 #include <heddle/io/corpus.hpp>
-#include <heddle/io/tokenizer/chat_folder.hpp>
-#include <heddle/io/tokenizer/chat_samples.hpp>
-#include <heddle/io/tokenizer/choice_lines.hpp>
 #include <heddle/io/tokenizer/folder.hpp>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ asked_choices ask_choices(const std::string& model, const std::string& file, con
         out.samples.push_back(io::choice_tokens(tokenizer, out.tasks[i].context, delimiter + choice, how));
       } catch (const heddle::config_error& e) {
         throw heddle::config_error("heddle: '" + file + "', question " + std::to_string(i + 1) + ": " +
-                                   std::string(heddle::detail::without_prefix(e.what())));
+                                   std::string(heddle::without_prefix(e.what())));
       }
   return out;
 }

@@ -2,8 +2,8 @@
 // once for all tools.
 #pragma once
 
+#include <heddle/io/choice_tasks.hpp>
 #include <heddle/io/token_targets.hpp>
-#include <heddle/io/tokenizer/choice_tasks.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
 
 #include <cstdint>

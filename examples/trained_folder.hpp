@@ -1,12 +1,12 @@
 // examples/trained_folder.hpp: a model's folder that is trained, whole or by adapters.
 #pragma once
 
-#include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/model/hugging_face/weights.hpp>
 #include <heddle/model/hugging_face_model.hpp>
-#include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/write_parameters.hpp>
-#include <heddle/train/json/lora_adapter.hpp>
+#include <heddle/train/hugging_face/lora_adapter.hpp>
 
 #include "model_folder.hpp"
 
@@ -70,7 +70,7 @@ class trained_folder {
               [&](auto& sink, const auto& named) { stages(sink, named, heddle::model::which_parameters::trained); });
         for (int k = 0; k < trainer.stages(); ++k) trainer.stage(k).merge_adapters();
       }
-    heddle::train::write_together(world, out, plan_, [&](auto& sink) { stages(sink, names(), own()); });
+    heddle::train::write_together(world, out, plan_, [&](auto& sink) { stages(sink, names().written(), own()); });
     heddle::train::io_together(world, [&] {
       if (world.rank() == 0) heddle::train::write_model_file(out / "config.json", config_text_);
     });

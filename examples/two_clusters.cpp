@@ -8,8 +8,8 @@
 // prints: stage 0 adds up ranks 0 to 3: 6
 // cuda
 #if defined(HEDDLE_EXAMPLE_CUDA)
-#include <heddle/comm/nccl.hpp>
 #include <heddle/comm/transport_by_network.hpp>
+#include <heddle/nccl/nccl.hpp>
 #endif
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>

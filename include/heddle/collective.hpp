@@ -1,4 +1,4 @@
-// heddle/collective.hpp: collectives as tables of rounds: algorithms, decisions between them, checks and folds.
+// heddle/collective.hpp: collectives as tables of rounds: algorithms, decisions, checks, folds.
 #pragma once
 
 #include <heddle/collective/algorithm/append_rounds.hpp>

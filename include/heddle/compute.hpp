@@ -22,6 +22,7 @@
 #include <heddle/compute/gemm_peak.hpp>
 #include <heddle/compute/group/attention_bodies.hpp>
 #include <heddle/compute/group/attention_rows.hpp>
+#include <heddle/compute/group/attention_sinks.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/choices.hpp>
 #include <heddle/compute/group/grouped_operands.hpp>

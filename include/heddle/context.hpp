@@ -1,4 +1,4 @@
-// heddle/context.hpp: context parallelism: pieces of documents, masks, carriers as checked tables, and their execution.
+// heddle/context.hpp: context parallelism: pieces, masks, carriers as tables, execution.
 #pragma once
 
 #include <heddle/context/carriers.hpp>

@@ -31,3 +31,4 @@
 #include <heddle/core/text.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/core/type_name.hpp>
+#include <heddle/core/typestate.hpp>

@@ -1,4 +1,4 @@
-// heddle/heddle.hpp: the vocabulary of a parallel program: meshes, layouts, schedules, tensors, ranks as threads.
+// heddle/heddle.hpp: the vocabulary of a parallel program: meshes, layouts, schedules, tensors.
 #pragma once
 
 #include <heddle/version.hpp>

@@ -1,4 +1,4 @@
-// heddle/impl.hpp: the bodies that HEDDLE_SEPARATE_COMPILATION compiles once, in the one file that includes this.
+// heddle/impl.hpp: the bodies for the one file that HEDDLE_SEPARATE_COMPILATION compiles.
 #pragma once
 
 #if !defined(HEDDLE_SEPARATE_COMPILATION)

@@ -43,6 +43,7 @@
 #include <heddle/model/layers/expert_nodes.hpp>
 #include <heddle/model/layers/expert_policies.hpp>
 #include <heddle/model/layers/expert_router.hpp>
+#include <heddle/model/layers/expert_tensors.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/grouped_attention.hpp>
@@ -76,6 +77,7 @@
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/model/piece_of_tensor.hpp>
 #include <heddle/model/pipeline/boundary_memory.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/companion.hpp>

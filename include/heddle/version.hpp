@@ -1,4 +1,4 @@
-// heddle/version.hpp: the version of these headers, written once, readable by the preprocessor and by CMake.
+// heddle/version.hpp: the version of these headers, for the preprocessor and CMake.
 #pragma once
 
 #if defined(HEDDLE_SINGLE_HEADER) && defined(HEDDLE_VERSION_MAJOR)

@@ -176,9 +176,7 @@ void run(int calls, std::int64_t rows, std::int64_t columns) {
   hd::buffer<float, space> mean(queue, rows, "mean"), rstd(queue, rows, "rstd");
   hd::buffer<hd::bf16, space> narrow(queue, n, "narrow");
   for (auto* some : {&x, &y, &z, &w, &b, &mean, &rstd}) queue.zero(*some);
-  const auto row_of = [](auto& of) {
-    return hd::detail::row_at<space>(of.address(), static_cast<std::int64_t>(of.size()));
-  };
+  const auto row_of = [](auto& of) { return hd::row_at<space>(of.address(), static_cast<std::int64_t>(of.size())); };
   const arguments a{row_of(x),
                     row_of(y),
                     row_of(w),

@@ -40,12 +40,10 @@ struct evaluation {
   }
   row zeros(std::int64_t n) { return row_of(std::vector<T>(static_cast<std::size_t>(n), T(0))); }
   matrix zeros(std::int64_t rows, std::int64_t columns) { return shaped(zeros(rows * columns), rows, columns); }
-  row row_of(const std::vector<T>& x) {
-    return hd::detail::row_at<space>(t.keep(x), static_cast<std::int64_t>(x.size()));
-  }
+  row row_of(const std::vector<T>& x) { return hd::row_at<space>(t.keep(x), static_cast<std::int64_t>(x.size())); }
   template <class E>
   auto list(std::vector<E> x) {
-    return hd::detail::row_at<space>(static_cast<const E*>(t.keep(x)), static_cast<std::int64_t>(x.size()));
+    return hd::row_at<space>(static_cast<const E*>(t.keep(x)), static_cast<std::int64_t>(x.size()));
   }
   hd::matrix_view<std::int32_t, space> indices(std::int64_t rows, std::int64_t columns) {
     return {t.keep(std::vector<std::int32_t>(static_cast<std::size_t>(rows * columns), -7)),
@@ -60,7 +58,7 @@ struct evaluation {
     double* const sum = t.keep(numbers{0});
     f(t.number(sum));
     numbers value(1);
-    backend.queue().copy(hd::detail::row_at<space>(sum, 1), value);
+    backend.queue().copy(hd::row_at<space>(sum, 1), value);
     backend.queue().wait();
     backend.queue().copy(std::vector<T>{static_cast<T>(value[0])}, out);
     backend.queue().wait();
@@ -159,6 +157,7 @@ void check_gradients_of_rows() {
     });
   };
   gated(co::silu{}, "silu"), gated(co::gelu_tanh{}, "gelu_tanh"), gated(co::relu{}, "relu");
+  gated(co::clamped_swiglu{}, "clamped_swiglu");
   check_gradients<B>("gelu", {of_float(19, 1)}, 19, [](auto& e) {
     co::run<co::ops::gelu>(e.backend, e.in[0], e.out);
     if (e.backward) co::run<co::ops::gelu_backward>(e.backend, e.in[0], e.d, e.gradient[0]);
@@ -327,6 +326,31 @@ void check_gradients_of_products() {
           else
             co::run<co::ops::attention_backward>(e.backend, d, q, k, v, out, lse, slices, scale, dq, dk, dv, pages);
         });
+  // Sinks of four heads; query 6 sees no key, so that all of it goes there.
+  check_gradients<B>(
+      "attention with sinks", {of_float(7 * 12, 1), of_float(5 * 6, 2), of_float(5 * 4, 3), of_float(4, 4)}, 7 * 8,
+      [](auto& e) {
+        using co::slice_mask;
+        const auto slices = e.list(std::vector<co::attention_slice>{
+            {0, 3, 0, 3, slice_mask::causal}, {0, 3, 3, 5, slice_mask::full}, {3, 6, 1, 5, slice_mask::full}});
+        const auto heads = [&](auto row, std::int64_t rows, std::int64_t n, std::int64_t width) {
+          return co::heads_of(e.shaped(row, rows, n * width), n, width);
+        };
+        const auto q = heads(e.in[0], 7, 4, 3), k = heads(e.in[1], 5, 2, 3), v = heads(e.in[2], 5, 2, 2),
+                   out = heads(e.out, 7, 4, 2);
+        auto lse = e.zeros(4 * 7), terms = e.zeros(7 * 4);
+        const auto scale = e.weight[0] * 0 + 1 / decltype(+e.weight[0])(2);
+        const co::key_pages_in<typename B::space> pages{};
+        co::run<co::ops::attention>(e.backend, q, k, v, slices, scale, out, lse, pages);
+        co::run<co::ops::attention_sinks>(e.backend, out, e.in[3], lse, out);
+        if (!e.backward) return;
+        const auto d = heads(e.d, 7, 4, 2);
+        co::run<co::ops::attention_sinks_backward>(e.backend, d, out, e.in[3], lse, e.shaped(terms, 7, 4));
+        co::run<co::ops::add_bias_backward>(e.backend, e.shaped(terms, 7, 4), e.gradient[3]);
+        co::run<co::ops::attention_backward>(e.backend, d, q, k, v, out, lse, slices, scale,
+                                             heads(e.gradient[0], 7, 4, 3), heads(e.gradient[1], 5, 2, 3),
+                                             heads(e.gradient[2], 5, 2, 2), pages);
+      });
 }
 
 /// Of the choice of experts, of rows moved to them and their products, and of their balance.
@@ -342,14 +366,14 @@ void check_gradients_of_experts() {
           const auto x = e.shaped(e.in[0], tokens, width), logits = e.shaped(e.in[1], tokens, experts);
           const stack w(e.in[2].address(), hd::dynamic_shape<3>(here, width, 2));
           const auto ids = e.indices(tokens, k), places = e.indices(tokens, k), sources = e.indices(1, tokens * k);
-          const auto row_of = [](auto m) { return hd::detail::row_at<space>(m.address(), m.size()); };
+          const auto row_of = [](auto m) { return hd::row_at<space>(m.address(), m.size()); };
           auto weights = e.zeros(tokens, k), moved = e.zeros(tokens * k, width), y = e.zeros(tokens * k, 2);
           std::int64_t* const begins = e.t.keep(std::vector<std::int64_t>(static_cast<std::size_t>(here + 1)));
           co::run<co::ops::top_k<Rule>>(e.backend, logits, ids, weights);
           // The experts from the second on: choices of the first go nowhere.
-          co::run<co::ops::route>(e.backend, e.read(ids), 1, hd::detail::row_at<space>(begins, here + 1),
-                                  row_of(sources), places);
-          const auto offsets = hd::detail::row_at<space>(static_cast<const std::int64_t*>(begins), here + 1);
+          co::run<co::ops::route>(e.backend, e.read(ids), 1, hd::row_at<space>(begins, here + 1), row_of(sources),
+                                  places);
+          const auto offsets = hd::row_at<space>(static_cast<const std::int64_t*>(begins), here + 1);
           co::run<co::ops::permute>(e.backend, x, row_of(e.read(sources)), moved);
           co::grouped_matmul<transpose::no>(e.backend, moved, offsets, w, y, e.weight[0] * 0);
           co::run<co::ops::unpermute>(e.backend, y, e.read(places), weights, e.shaped(e.out, tokens, 2));

@@ -60,8 +60,8 @@ std::vector<T> numbers(std::int64_t n, std::uint64_t seed) {
   std::vector<T> x(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double number = static_cast<double>(random.bits(i)[0]) / 2147483648.0 - 1.0;
-    x[i] = rounds_numbers() ? hd::detail::converted<T>(static_cast<float>(hd::detail::converted<hd::bf16>(number)))
-                            : hd::detail::converted<T>(number);
+    x[i] = rounds_numbers() ? hd::converted<T>(static_cast<float>(hd::converted<hd::bf16>(number)))
+                            : hd::converted<T>(number);
   }
   return x;
 }
@@ -92,19 +92,19 @@ class trial {
     auto memory = std::make_shared<hd::buffer<E, space>>(backend.queue(), n + before);
     kept_.push_back(memory);
     E* const at = n == 0 ? memory->address() : memory->address() + before;
-    backend.queue().copy(values, hd::detail::row_at<space>(at, n));
+    backend.queue().copy(values, hd::row_at<space>(at, n));
     return at;
   }
-  row some(std::int64_t n) { return hd::detail::row_at<space>(keep(numbers<T>(n, ++seed_)), n); }
+  row some(std::int64_t n) { return hd::row_at<space>(keep(numbers<T>(n, ++seed_)), n); }
   /// Statistics, or gradients of weights.
-  sum_row sums(std::int64_t n) { return hd::detail::row_at<space>(keep(numbers<sum>(n, ++seed_)), n); }
+  sum_row sums(std::int64_t n) { return hd::row_at<space>(keep(numbers<sum>(n, ++seed_)), n); }
   sum_matrix sums(std::int64_t rows, std::int64_t columns) {
     return {keep(numbers<sum>(rows * columns, ++seed_)), hd::dynamic_shape<2>(rows, columns)};
   }
   sum_row positive(std::int64_t n) {
     auto x = numbers<sum>(n, ++seed_);
     for (sum& e : x) e = std::abs(e) + sum(0.1);
-    return hd::detail::row_at<space>(keep(x), n);
+    return hd::row_at<space>(keep(x), n);
   }
   matrix some(std::int64_t rows, std::int64_t columns) {
     return {keep(numbers<T>(rows * columns, ++seed_)), hd::dynamic_shape<2>(rows, columns)};
@@ -113,7 +113,7 @@ class trial {
     std::vector<std::int32_t> x(static_cast<std::size_t>(n));
     for (std::size_t i = 0; i < x.size(); ++i)
       x[i] = static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(below)) - 1;
-    return hd::detail::row_at<space>(static_cast<const std::int32_t*>(keep(x)), n);
+    return hd::row_at<space>(static_cast<const std::int32_t*>(keep(x)), n);
   }
   co::number_in<space> number(double* at) {
     if constexpr (std::is_same_v<space, hd::host_memory>)
@@ -141,7 +141,7 @@ class trial {
   template <class E>
   void note_elements(const std::string& name, const E* at, std::int64_t n) {
     std::vector<std::remove_const_t<E>> out(static_cast<std::size_t>(n));
-    backend.queue().copy(hd::detail::row_at<space>(at, n), out);
+    backend.queue().copy(hd::row_at<space>(at, n), out);
     backend.queue().wait();
     std::vector<double> values;
     for (const auto& e : out) values.push_back(static_cast<double>(e));
@@ -172,6 +172,11 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   co::run<co::ops::gated<co::relu>>(t.backend, a, b, y), t.note("relu", y);
   co::run<co::ops::gated_backward<co::silu>>(t.backend, a, b, b, y, d), t.note("silu, gate", y), t.note("silu, up", d);
   co::run<co::ops::gated_backward<co::relu>>(t.backend, a, b, b, y, d), t.note("relu, gate", y), t.note("relu, up", d);
+  const auto gates = t.some(n), ups = t.some(n);  // beyond the limits, too
+  co::run<co::ops::scale>(t.backend, gates, S(9)), co::run<co::ops::scale>(t.backend, ups, S(9));
+  co::run<co::ops::gated<co::clamped_swiglu>>(t.backend, gates, ups, y), t.note("clamped_swiglu", y);
+  co::run<co::ops::gated_backward<co::clamped_swiglu>>(t.backend, gates, ups, b, y, d);
+  t.note("clamped_swiglu, gate", y), t.note("clamped_swiglu, up", d);
   auto m = t.some(rows, columns), other = t.some(rows, columns);
   auto bias = t.some(columns);
   co::run<co::ops::add_bias>(t.backend, m, bias), t.note("add_bias", m);
@@ -195,7 +200,7 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
     const auto cosines = t.sums(9, 2), sines = t.sums(9, 2);
     std::vector<std::int32_t> at(static_cast<std::size_t>(rows));
     for (std::size_t i = 0; i < at.size(); ++i) at[i] = static_cast<std::int32_t>(i * 5 % 9);
-    const auto where = hd::detail::row_at<typename B::space>(static_cast<const std::int32_t*>(t.keep(at)), rows);
+    const auto where = hd::row_at<typename B::space>(static_cast<const std::int32_t*>(t.keep(at)), rows);
     const auto from = co::heads_of(x, 2, 5, 1);
     auto to = co::heads_of(z, 2, 5, 2);
     using co::rotary_pairs;
@@ -223,8 +228,8 @@ auto norms(std::int64_t rows, std::int64_t columns) {
   t.note("layer_norm", y), t.note("mean", mean), t.note("rstd", rstd);
   // In place, and once more onto that in another place, where B has that in one.
   const auto copied = [&](auto& from, auto& to) {
-    co::run<co::ops::copy>(t.backend, hd::detail::row_at<typename B::space>(from.address(), from.size()),
-                           hd::detail::row_at<typename B::space>(to.address(), to.size()));
+    co::run<co::ops::copy>(t.backend, hd::row_at<typename B::space>(from.address(), from.size()),
+                           hd::row_at<typename B::space>(to.address(), to.size()));
   };
   auto z = t.some(rows, columns);
   co::run<co::ops::layer_norm_backward_input>(t.backend, dy, x, w, mean, rstd, y);
@@ -266,7 +271,7 @@ auto cross_entropy(std::int64_t rows, std::int64_t columns) {
   auto total = t.keep(std::vector<double>{0.25});
   const auto ones = t.positive(rows);
   co::run<co::ops::cross_entropy_loss>(t.backend, m, ones, picked, targets, t.number(total));
-  t.note("cross_entropy_loss", hd::detail::row_at<typename B::space>(total, 1));
+  t.note("cross_entropy_loss", hd::row_at<typename B::space>(total, 1));
   auto again = t.some(rows, columns);
   co::run<co::ops::row_max>(t.backend, again, m), co::run<co::ops::row_sum_exp>(t.backend, again, m, sum);
   co::run<co::ops::weighted_cross_entropy_backward>(t.backend, again, m, sum, targets, 1, t.sums(rows));
@@ -319,10 +324,10 @@ auto chunks_not_finite() {
   };
   const auto first = matrix({nan, 1, inf, -inf, 0, -800, -inf, -inf, -inf, -inf, 1, 2});
   const auto second = matrix({2, 3, 1, 2, 800, 1e-300, 5, -inf, -inf, -inf, nan, -inf});
-  const auto row = [&](double value) { return hd::detail::row_at<space>(t.keep(std::vector<double>(6, value)), 6); };
+  const auto row = [&](double value) { return hd::row_at<space>(t.keep(std::vector<double>(6, value)), 6); };
   auto m = row(-inf), sum = row(0), picked = row(0);
   const std::vector<std::int32_t> ids{0, 1, 2, 3, -1, 4};
-  const auto targets = hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(ids)), 6);
+  const auto targets = hd::row_at<space>(static_cast<const std::int32_t*>(t.keep(ids)), 6);
   co::run<co::ops::add_to_softmax>(t.backend, first, targets, 0, m, sum, picked);
   t.note("m", m), t.note("sum", sum), t.note("picked", picked);
   auto before = row(0), of_first = row(0);
@@ -349,23 +354,23 @@ auto sums_and_steps(std::int64_t rows, std::int64_t columns) {
   const auto infinity = std::vector<T>{(std::numeric_limits<T>::infinity)()};
   const auto nan = std::vector<T>{std::numeric_limits<T>::quiet_NaN()};
   if (n > 2) {
-    t.backend.queue().copy(infinity, hd::detail::part_of_row<typename B::space>(bad, n - 1, 1));
-    t.backend.queue().copy(nan, hd::detail::part_of_row<typename B::space>(bad, n / 2, 1));
+    t.backend.queue().copy(infinity, hd::part_of_row<typename B::space>(bad, n - 1, 1));
+    t.backend.queue().copy(nan, hd::part_of_row<typename B::space>(bad, n / 2, 1));
   }
   double* const sum = t.keep(std::vector<double>{1.5, 10});
   co::run<co::ops::sum_of_squares>(t.backend, g, t.number(sum)),
       co::run<co::ops::count_nonfinite>(t.backend, bad, t.number(sum + 1));
-  t.note("sums that are added to", hd::detail::row_at<typename B::space>(sum, 2));
+  t.note("sums that are added to", hd::row_at<typename B::space>(sum, 2));
   t.note("all_finite of these", co::all_finite(t.backend, bad) ? 1 : 0);
   co::run<co::ops::squared_error>(t.backend, g, p, t.number(sum)),
-      t.note("squared_error", hd::detail::row_at<typename B::space>(sum, 1));
+      t.note("squared_error", hd::row_at<typename B::space>(sum, 1));
   co::run<co::ops::squared_error_backward>(t.backend, p, g, T(0.25)), t.note("squared_error_backward", p);
   // Master weights in T, weights and gradients in bf16.
   using half = hd::bf16;
   std::vector<half> narrow;
   for (const T x : numbers<T>(n, 77)) narrow.push_back(half(static_cast<float>(x)));
-  const auto small = hd::detail::row_at<typename B::space>(t.keep(narrow), n);
-  const auto weights = hd::detail::row_at<typename B::space>(t.keep(narrow), n);
+  const auto small = hd::row_at<typename B::space>(t.keep(narrow), n);
+  const auto weights = hd::row_at<typename B::space>(t.keep(narrow), n);
   co::run<co::ops::master_adamw<half, half>>(t.backend, p, weights, small, m, v, step),
       t.note("adamw on master weights", p), t.note("rounded", weights);
   co::cast(t.backend, p, weights), t.note("cast", weights);
@@ -406,10 +411,8 @@ auto products_of_halves(std::int64_t rows, std::int64_t columns) {
   co::matmul<no, no>(t.backend, a, b, sums, 0.5f), t.note("a b", sums);
   co::matmul<yes, no>(t.backend, a, c, of_columns, 0.0f), t.note("a' c", of_columns);
   co::matmul<no, yes>(t.backend, c, b, wide, 1.0f), t.note("c b'", wide);
-  co::matmul<no, no>(t.backend, a, b, c, 0.5f),
-      t.note("a b, rounded", hd::detail::row_at<space>(c.address(), c.size()));
-  co::matmul<no, yes>(t.backend, c, b, a, 0.0f),
-      t.note("c b', rounded", hd::detail::row_at<space>(a.address(), a.size()));
+  co::matmul<no, no>(t.backend, a, b, c, 0.5f), t.note("a b, rounded", hd::row_at<space>(c.address(), c.size()));
+  co::matmul<no, yes>(t.backend, c, b, a, 0.0f), t.note("c b', rounded", hd::row_at<space>(a.address(), a.size()));
   return t.results;
 }
 
@@ -423,7 +426,7 @@ auto products_with_ends(std::int64_t rows, std::int64_t columns) {
   auto y = t.some(rows, columns), z = t.some(rows, columns), h = t.some(rows, columns), dz = t.some(rows, 6);
   auto dw = t.sums(6, columns), dturned = t.sums(columns, 6);
   auto db = t.sums(columns), db_turned = t.sums(columns);
-  const auto all = [](const auto& m) { return hd::detail::row_at<typename B::space>(m.address(), m.size()); };
+  const auto all = [](const auto& m) { return hd::row_at<typename B::space>(m.address(), m.size()); };
   auto& k = t.backend;
   if constexpr (Fused) {
     co::run<co::ops::matmul_add_bias<no, no>>(k, x, w, bias, y), t.note("x w + b", y);
@@ -469,8 +472,8 @@ auto attention(std::int64_t rows) {
       t.note("attention_backward", dqkv);
   // The same by slices, over heads inside wider rows.
   const auto causal = co::causal_sequences(s.batch, s.sequence);
-  const auto slices = hd::detail::row_at<typename B::space>(static_cast<const co::attention_slice*>(t.keep(causal)),
-                                                            static_cast<std::int64_t>(causal.size()));
+  const auto slices = hd::row_at<typename B::space>(static_cast<const co::attention_slice*>(t.keep(causal)),
+                                                    static_cast<std::int64_t>(causal.size()));
   const auto third = [&](std::int64_t i) { return co::heads_of(qkv, s.heads, s.head_dim, i * s.width()); };
   co::run<co::ops::attention>(t.backend, third(0), third(1), third(2), slices, T(0.5),
                               co::heads_of(out, s.heads, s.head_dim), lse, co::key_pages_in<typename B::space>{});
@@ -480,7 +483,7 @@ auto attention(std::int64_t rows) {
 
 // Grouped queries, every mask, queries in several slices and in none, values of another width, pages; heads inside wider rows.
 template <class B>
-auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0) {
+auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0, bool with_sinks = false) {
   trial<B, double> t;
   using space = typename B::space;
   const std::int64_t queries = 13, keys = 12;
@@ -497,15 +500,15 @@ auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0) {
                                                 {5, 7, 1, 9, slice_mask::full},
                                                 {7, 10, 0, 6, slice_mask::bi_causal},
                                                 {10, 12, 3, 3, slice_mask::full}};
-  const auto listed = hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(slices)),
-                                                static_cast<std::int64_t>(slices.size()));
+  const auto listed = hd::row_at<space>(static_cast<const co::attention_slice*>(t.keep(slices)),
+                                        static_cast<std::int64_t>(slices.size()));
   co::key_pages_in<space> pages;
   if (!order.empty()) {
     const auto n = static_cast<std::int64_t>(order.size());
     if constexpr (std::is_same_v<space, hd::host_memory>)
       pages = {{static_cast<const std::int32_t*>(t.keep(order)), order.size()}, 3};
     else
-      pages = {hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(order)), n), 3};
+      pages = {hd::row_at<space>(static_cast<const std::int32_t*>(t.keep(order)), n), 3};
   }
   const auto of_out = co::heads_of(d, 4, 3), dq = co::heads_of(dq_rows, 4, 4), dk = co::heads_of(dk_rows, 2, 4),
              dv = co::heads_of(dv_rows, 2, 3);
@@ -513,6 +516,13 @@ auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0) {
     co::run<co::ops::capped_attention>(t.backend, q, k, v, listed, 0.4, cap, out, lse, pages);
   else
     co::run<co::ops::attention>(t.backend, q, k, v, listed, 0.4, out, lse, pages);
+  if (with_sinks) {
+    const auto sinks = t.some(4);
+    auto terms = t.some(queries, 4);
+    co::run<co::ops::attention_sinks>(t.backend, out, sinks, lse, out);
+    co::run<co::ops::attention_sinks_backward>(t.backend, of_out, out, sinks, lse, terms);
+    t.note("terms of sinks", terms);
+  }
   t.note("out", out_rows), t.note("lse", lse);
   if (cap > 0)
     co::run<co::ops::capped_attention_backward>(t.backend, of_out, q, k, v, out, lse, listed, 0.4, cap, dq, dk, dv,
@@ -520,6 +530,21 @@ auto sliced_attention(const std::vector<std::int32_t>& order, double cap = 0) {
   else
     co::run<co::ops::attention_backward>(t.backend, of_out, q, k, v, out, lse, listed, 0.4, dq, dk, dv, pages);
   t.note("dq", dq_rows), t.note("dk", dk_rows), t.note("dv", dv_rows);
+  return t.results;
+}
+// Sinks of heads of five elements, inside wider rows.
+template <class B, class T>
+auto sinks_of_heads(std::int64_t rows, std::int64_t heads) {
+  trial<B, T> t;
+  const auto x = t.some(rows, heads * 5 + 2), dout = t.some(rows, heads * 5);
+  const auto sinks = t.some(heads);
+  auto lse = t.sums(rows * heads);
+  auto y = t.some(rows, heads * 5), terms = t.some(rows, heads);
+  const auto out = co::heads_of(y, heads, 5);
+  co::run<co::ops::attention_sinks>(t.backend, co::heads_of(x, heads, 5, 1), sinks, lse, out);
+  t.note("out with sinks", y), t.note("lse with sinks", lse);
+  co::run<co::ops::attention_sinks_backward>(t.backend, co::heads_of(dout, heads, 5), out, sinks, lse, terms);
+  t.note("terms of sinks", terms);
   return t.results;
 }
 /// Tables of pages of three rows to try with `sliced_attention`: none, some, and one that lists a page again.
@@ -538,7 +563,7 @@ auto attention_of_overflows() {
   auto out = column({9, 9, 9}), dq = column({9, 9, 9}), dk = column({9, 9, 9}), dv = column({9, 9, 9});
   auto lse = t.some(3);
   const auto causal = co::causal_sequences(1, 3);
-  const auto slices = hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(causal)), 1);
+  const auto slices = hd::row_at<space>(static_cast<const co::attention_slice*>(t.keep(causal)), 1);
   const auto head = [](const hd::matrix_view<float, space>& x) { return co::heads_of(x, 1, 1); };
   co::run<co::ops::attention>(t.backend, head(q), head(k), head(v), slices, 1.0f, head(out), lse,
                               co::key_pages_in<typename B::space>{}),
@@ -556,7 +581,7 @@ auto not_finite() {
   trial<B, double> t;
   const std::vector<double> x{nan, 1, inf, -inf, 0, -800, 800, 1e-300, 5, nan, nan, 2};
   const hd::matrix_view<double, typename B::space> m(t.keep(x), hd::dynamic_shape<2>(4, 3));
-  const auto row = hd::detail::row_at<typename B::space>(m.address(), 12);
+  const auto row = hd::row_at<typename B::space>(m.address(), 12);
   auto y = t.some(12), top = t.some(4);
   co::run<co::ops::row_max>(t.backend, m, top), t.note("row_max", top);
   co::run<co::ops::gelu>(t.backend, row, y), t.note("gelu", y);
@@ -601,7 +626,7 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
     const std::vector<std::int32_t> none(static_cast<std::size_t>(rows * columns), -7);
     return hd::matrix_view<std::int32_t, space>(t.keep(none), hd::dynamic_shape<2>(rows, columns));
   };
-  const auto row_of = [](auto m) { return hd::detail::row_at<space>(m.address(), m.size()); };
+  const auto row_of = [](auto m) { return hd::row_at<space>(m.address(), m.size()); };
   const auto logits = t.some(tokens, count), d = t.some(tokens, k);
   auto dlogits = t.some(tokens, count), weights = t.some(tokens, k);
   const auto ids = whole(tokens, k), places = whole(tokens, k), kept = whole(tokens, k), sources = whole(1, tokens * k);
@@ -615,7 +640,7 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
   // The experts from the second on.
   const std::int64_t here = count - 1, first = 1;
   const auto offsets =
-      hd::detail::row_at<space>(t.keep(std::vector<std::int64_t>(static_cast<std::size_t>(here + 1), -7)), here + 1);
+      hd::row_at<space>(t.keep(std::vector<std::int64_t>(static_cast<std::size_t>(here + 1), -7)), here + 1);
   const auto places_in = indices(places.address(), places.shape());
   co::run<co::ops::route>(t.backend, indices(ids.address(), ids.shape()), first, offsets, row_of(sources), places);
   t.note("offsets", offsets), t.note("sources", row_of(sources)), t.note("places", row_of(places));
@@ -634,7 +659,7 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
   double* const balance = t.keep(std::vector<double>{0.5});
   const auto chosen = indices(ids.address(), ids.shape());
   co::run<co::ops::expert_balance>(t.backend, logits, chosen, t.number(balance)),
-      t.note("balance", hd::detail::row_at<space>(balance, 1));
+      t.note("balance", hd::row_at<space>(balance, 1));
   co::run<co::ops::expert_balance_backward>(t.backend, logits, chosen, sum(0.25), dlogits),
       t.note("expert_balance_backward", dlogits);
   for (const std::int64_t most : {0, 1, 3}) {
@@ -653,12 +678,12 @@ auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64
     if constexpr (std::is_same_v<space, hd::host_memory>)
       return std::span<const std::int64_t>(offsets);
     else
-      return hd::detail::row_at<space>(static_cast<const std::int64_t*>(offsets.address()), here + 1);
+      return hd::row_at<space>(static_cast<const std::int64_t*>(offsets.address()), here + 1);
   }();
   co::grouped_matmul<transpose::no>(t.backend, dy, bounds, stack, z, sum(0.5)), t.note("grouped", z);
   co::grouped_matmul<transpose::yes>(t.backend, z, bounds, stack, dy, sum(0)), t.note("grouped, transposed", dy);
   co::run<co::ops::grouped_matmul_backward_weight>(t.backend, dy, z, bounds, dstack, sum(1));
-  t.note("of weights", hd::detail::row_at<space>(dstack.address(), dstack.size()));
+  t.note("of weights", hd::row_at<space>(dstack.address(), dstack.size()));
   return t.results;
 }
 
@@ -671,7 +696,7 @@ auto grouped_products(std::int64_t from_width, std::int64_t to_width) {
   const std::vector<std::int64_t> ends{0, 0, 3, 150, 150, 281};
   const auto rows = ends.back(), experts = std::ssize(ends) - 1;
   const auto offsets =
-      hd::detail::row_at<space>(static_cast<const std::int64_t*>(t.keep(ends)), static_cast<std::int64_t>(ends.size()));
+      hd::row_at<space>(static_cast<const std::int64_t*>(t.keep(ends)), static_cast<std::int64_t>(ends.size()));
   const hd::view<T, hd::dynamic_shape<3>, space> stack(t.some(experts * from_width, to_width).address(),
                                                        hd::dynamic_shape<3>(experts, from_width, to_width));
   const hd::view<sum, hd::dynamic_shape<3>, space> dstack(t.sums(experts * from_width, to_width).address(),
@@ -683,7 +708,7 @@ auto grouped_products(std::int64_t from_width, std::int64_t to_width) {
     co::grouped_matmul<transpose::no>(t.backend, x, offsets, stack, y, beta), t.note("grouped", y);
     co::grouped_matmul<transpose::yes>(t.backend, dy, offsets, stack, dx, beta), t.note("grouped, transposed", dx);
     co::run<co::ops::grouped_matmul_backward_weight>(t.backend, x, dy, offsets, dstack, beta);
-    t.note("of weights", hd::detail::row_at<space>(dstack.address(), dstack.size()));
+    t.note("of weights", hd::row_at<space>(dstack.address(), dstack.size()));
   }
   return t.results;
 }
@@ -722,12 +747,12 @@ auto few_queries(std::int64_t heads, std::int64_t kv_heads, std::int64_t width, 
   const auto values = t.some(pages * page, kv_heads * out_width);
   auto out = t.some(rows, heads * out_width);
   auto lse = t.some(heads * rows);
-  const co::key_pages_in<space> where{
-      hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(places)), pages), page, most - missing};
+  const co::key_pages_in<space> where{hd::row_at<space>(static_cast<const std::int32_t*>(t.keep(places)), pages), page,
+                                      most - missing};
   co::run<co::ops::attention>(
       t.backend, co::heads_of(matrix(q, rows), heads, width), co::heads_of(matrix(k, pages * page), kv_heads, width),
       co::heads_of(values, kv_heads, out_width),
-      hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(slices)), std::ssize(slices)), T(0.3),
+      hd::row_at<space>(static_cast<const co::attention_slice*>(t.keep(slices)), std::ssize(slices)), T(0.3),
       co::heads_of(out, heads, out_width), lse, where);
   t.note("attention of few queries", out), t.note("lse", lse);
   return t.results;
@@ -759,8 +784,8 @@ template <class B, class T>
 auto cached_rows(std::int64_t columns) {
   trial<B, T> t;
   auto table = t.some(9, columns), x = t.some(4, columns);
-  const auto rows = hd::detail::row_at<typename B::space>(
-      static_cast<const std::int32_t*>(t.keep(std::vector<std::int32_t>{5, 0, 8, 3})), 4);
+  const auto rows =
+      hd::row_at<typename B::space>(static_cast<const std::int32_t*>(t.keep(std::vector<std::int32_t>{5, 0, 8, 3})), 4);
   co::run<co::ops::add_rows>(t.backend, x, table, rows), t.note("add_rows", x);
   if (columns >= 8) {
     co::run<co::ops::store_rows>(t.backend, co::heads_of(x, 2, 3, 1), rows, co::heads_of(table, 2, 3, 2)),
@@ -804,7 +829,7 @@ auto biased_experts_and_heads(std::int64_t tokens, std::int64_t count, std::int6
   const auto scored = [&]<class Scores>(Scores, const std::string& name) {
     co::run<co::ops::choose_experts<Scores>>(t.backend, logits, bias, rule,
                                              hd::matrix_view<std::int32_t, space>(ids, choices), weights);
-    t.note("choose_experts, " + name, hd::detail::row_at<space>(ids, tokens * k)), t.note("its weights", weights);
+    t.note("choose_experts, " + name, hd::row_at<space>(ids, tokens * k)), t.note("its weights", weights);
     co::run<co::ops::choose_experts_backward<Scores>>(
         t.backend, logits, hd::matrix_view<const std::int32_t, space>(ids, choices), rule, d, dlogits);
     t.note("choose_experts_backward", dlogits);
@@ -829,7 +854,7 @@ auto stochastic_rounding(std::int64_t n) {
   const co::stochastic rounding{hd::counter_random(3, 9), 5};
   auto p = t.some(n), m = t.some(n), v = t.positive(n);
   const auto g = t.some(n);
-  const auto weights = hd::detail::row_at<space>(t.keep(std::vector<hd::bf16>(static_cast<std::size_t>(n))), n);
+  const auto weights = hd::row_at<space>(t.keep(std::vector<hd::bf16>(static_cast<std::size_t>(n))), n);
   co::run<co::ops::stochastic_cast>(t.backend, g, weights, rounding), t.note("cast, stochastic", weights);
   co::run<co::ops::stochastic_adamw<float>>(t.backend, p, weights, g, m, v,
                                             co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 2}, rounding);
@@ -919,8 +944,8 @@ auto sums_and_masters(std::int64_t n) {
   const auto infinity = std::vector<T>{(std::numeric_limits<T>::infinity)()};
   double* const sum = t.keep(std::vector<double>{1.5, 10});
   co::run<co::ops::sum_of_squares>(t.backend, x, t.number(sum));
-  if (n > 2) t.backend.queue().copy(infinity, hd::detail::part_of_row<space>(x, n / 2, 1));
-  co::run<co::ops::count_nonfinite>(t.backend, x, t.number(sum + 1)), t.note("sums", hd::detail::row_at<space>(sum, 2));
+  if (n > 2) t.backend.queue().copy(infinity, hd::part_of_row<space>(x, n / 2, 1));
+  co::run<co::ops::count_nonfinite>(t.backend, x, t.number(sum + 1)), t.note("sums", hd::row_at<space>(sum, 2));
   t.note("all_finite", co::all_finite(t.backend, x) ? 1 : 0);
   auto p = t.sums(n), m = t.sums(n), v = t.positive(n);
   const auto g = t.sums(n);
@@ -969,6 +994,11 @@ void compare_bf16_with_host_and_double() {
     check(experts<B, half>(tokens, count, k, width, false), experts<host, double>(tokens, count, k, width, false),
           0x1p-5, 20);
   }
+  for (const auto& [rows, heads] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 2}, {3, 0}, {1, 1}, {9, 4}}) {
+    CAPTURE(rows, heads);
+    check(sinks_of_heads<B, half>(rows, heads), sinks_of_heads<host, half>(rows, heads), 0x1p-7, 3);
+    check(sinks_of_heads<B, half>(rows, heads), sinks_of_heads<host, double>(rows, heads), 0x1p-6, 3);
+  }
 }
 
 /// Products with a bias, GELU or sums of columns behind them on B against the same in steps on the host.
@@ -1003,6 +1033,7 @@ void compare_corners_with_host() {
     CAPTURE(pages);
     check(sliced_attention<B>(pages), sliced_attention<host>(pages), 1e-10, 5);
     check(sliced_attention<B>(pages, 0.3), sliced_attention<host>(pages, 0.3), 1e-10, 5);
+    check(sliced_attention<B>(pages, 0, true), sliced_attention<host>(pages, 0, true), 1e-10, 6);
   }
   check(attention_of_overflows<B>(), attention_of_overflows<host>(), 1e-6, 5);
   check(not_finite<B>(), not_finite<host>(), 1e-10, 4);

@@ -33,7 +33,7 @@ std::vector<hd::sum_of_type<T>> results(Backend& b, co::decay_heads of, std::int
     std::vector<E> x(static_cast<std::size_t>(n));
     for (E& e : x) e = drawn ? static_cast<E>(static_cast<S>(random.normal(at++))) : E(0);
     to.emplace_back(b.queue(), n);
-    b.queue().copy(std::span<const E>(x), hd::detail::row_at<space>(to.back().address(), n));
+    b.queue().copy(std::span<const E>(x), hd::row_at<space>(to.back().address(), n));
     b.queue().wait();
     return to.back().address();
   };
@@ -54,21 +54,21 @@ std::vector<hd::sum_of_type<T>> results(Backend& b, co::decay_heads of, std::int
       {static_cast<std::int32_t>(rows / 2), static_cast<std::int32_t>(rows - rows / 2), 1, 0},
       {0, static_cast<std::int32_t>(rows / 2), 0, 1}};
   hd::buffer<co::state_rows, space> there(b.queue(), 2);
-  b.queue().copy(std::span<const co::state_rows>(listed), hd::detail::row_at<space>(there.address(), 2));
+  b.queue().copy(std::span<const co::state_rows>(listed), hd::row_at<space>(there.address(), 2));
   co::state_sequences<space> sequences;
-  sequences.listed = hd::detail::row_at<space>(static_cast<const co::state_rows*>(there.address()), 2);
+  sequences.listed = hd::row_at<space>(static_cast<const co::state_rows*>(there.address()), 2);
   const hd::matrix_view<const S, space> of_gates(decays);
   co::gate_decays(b, read_only(gates), 3.0, decays);
   co::decay_attention(b, of, sequences, read_only(q), read_only(k), read_only(v), of_gates,
-                      hd::detail::row_at<space>(states, elements), out);
+                      hd::row_at<space>(states, elements), out);
   co::decay_attention_backward(b, of, sequences, read_only(d_out), read_only(q), read_only(k), read_only(v), of_gates,
-                               hd::detail::row_at<space>(static_cast<const S*>(began), elements),
-                               hd::detail::row_at<space>(d_states, elements), dq, dk, dv, dg);
+                               hd::row_at<space>(static_cast<const S*>(began), elements),
+                               hd::row_at<space>(d_states, elements), dq, dk, dv, dg);
   co::gate_decays_backward(b, read_only(gates), 3.0, dg);
   std::vector<S> all;
   const auto take = [&]<class E>(const E* from, std::int64_t n) {
     std::vector<E> x(static_cast<std::size_t>(n));
-    b.queue().copy(hd::detail::row_at<space>(from, n), std::span<E>(x));
+    b.queue().copy(hd::row_at<space>(from, n), std::span<E>(x));
     b.queue().wait();
     for (const E e : x) all.push_back(static_cast<S>(e));
   };

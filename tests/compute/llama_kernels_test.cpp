@@ -198,22 +198,26 @@ TEST_CASE("scores of rotated queries and keys depend on the distance of their po
 }
 
 TEMPLATE_TEST_CASE("gated activations equal their definitions, their backward finite differences", "[compute][gated]",
-                   hc::silu, hc::gelu_tanh, hc::relu) {
+                   hc::silu, hc::gelu_tanh, hc::relu, hc::clamped_swiglu) {
+  constexpr bool clamps = std::is_same_v<TestType, hc::clamped_swiglu>;
   const auto activation = [](long double x) -> long double {
     if constexpr (std::is_same_v<TestType, hc::silu>)
       return x / (1 + std::exp(-x));
     else if constexpr (std::is_same_v<TestType, hc::relu>)
       return x > 0 ? x : 0;
+    else if constexpr (clamps)
+      return (std::min)(x, 7.0L) / (1 + std::exp(-1.702L * (std::min)(x, 7.0L)));
     else
       return x / 2 * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846L) * (x + 0.044715L * x * x * x)));
   };
+  const auto factor = [](long double up) { return clamps ? (std::max)(-7.0L, (std::min)(up, 7.0L)) + 1 : up; };
   for (const int64_t n : {0, 1, 63, 64, 200, 40000}) {
     hc::host<> backend(3);
-    auto gate = normal<double>(n, 1, 2.0), up = normal<double>(n, 2);
+    auto gate = normal<double>(n, 1, clamps ? 6.0 : 2.0), up = normal<double>(n, 2, clamps ? 6.0 : 1.0);
     const auto dh = normal<double>(n, 3);
     std::vector<double> h(gate.size()), dgate(gate.size()), dup(gate.size());
     std::vector<long double> want(gate.size());
-    for (std::size_t i = 0; i < want.size(); ++i) want[i] = activation(gate[i]) * up[i];
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] = activation(gate[i]) * factor(up[i]);
     hc::run<hc::ops::gated<TestType>>(backend, vec(std::as_const(gate)), vec(std::as_const(up)), vec(h));
     CHECK(distance(h, want) <= 1e-14);
     hc::run<hc::ops::gated_backward<TestType>>(backend, vec(std::as_const(gate)), vec(std::as_const(up)), vec(dh),
@@ -238,5 +242,12 @@ TEMPLATE_TEST_CASE("gated activations equal their definitions, their backward fi
   const std::vector<float> far{-1e10f, -200.0f, 200.0f, 1e4f}, ones(4, 1.0f);
   std::vector<float> dgate(4), dup(4);
   hc::run<hc::ops::gated_backward<TestType>>(backend, vec(far), vec(ones), vec(ones), vec(dgate), vec(dup));
-  CHECK(dgate == std::vector<float>{0, 0, 1, 1});
+  CHECK(dgate == (clamps ? std::vector<float>{0, 0, 0, 0} : std::vector<float>{0, 0, 1, 1}));
+  if constexpr (clamps) {  // at the limits derivatives are those within
+    const std::vector<float> at{7.0f, 7.0f, std::nextafter(7.0f, 8.0f), 0.5f},
+        beside{7.0f, -7.0f, 7.0f, std::nextafter(-7.0f, -8.0f)};
+    hc::run<hc::ops::gated_backward<TestType>>(backend, vec(at), vec(beside), vec(ones), vec(dgate), vec(dup));
+    CHECK((dgate[0] > 7.9f && dgate[1] < -5.9f && dgate[2] == 0.0f && dup[0] > 6.9f && dup[1] > 6.9f));
+    CHECK((dgate[3] < 0.0f && dup[3] == 0.0f));
+  }
 }

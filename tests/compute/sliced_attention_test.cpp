@@ -39,10 +39,10 @@ struct problem {
   std::vector<attention_slice> slices;
 };
 
-/// softmax(scale q k^T) v in long double, pair by pair; rows that see nothing are 0 and -inf.
+/// softmax(scale q k^T) v in long double, pair by pair; rows that see nothing are 0 and -inf. `sinks`: a score of each head more, without a value.
 template <class T>
 void define(const problem& p, const std::vector<T>& q, const std::vector<T>& k, const std::vector<T>& v, T scale,
-            std::vector<long double>& out, std::vector<long double>& lse) {
+            std::vector<long double>& out, std::vector<long double>& lse, const std::vector<T>& sinks = {}) {
   out.assign(static_cast<std::size_t>(p.queries * p.q_heads * p.v_dim), 0);
   lse.assign(static_cast<std::size_t>(p.queries * p.q_heads), -std::numeric_limits<long double>::infinity());
   const auto at = [](const std::vector<T>& x, int64_t row, int64_t heads, int64_t head, int64_t d, int64_t j) {
@@ -52,6 +52,7 @@ void define(const problem& p, const std::vector<T>& q, const std::vector<T>& k, 
     for (int64_t r = 0; r < p.queries; ++r) {
       const int64_t kv = h / (p.q_heads / p.kv_heads);
       long double sum = 0;
+      if (!sinks.empty()) sum = std::exp(static_cast<long double>(sinks[static_cast<std::size_t>(h)]));
       std::vector<std::pair<int64_t, long double>> seen;
       for (int64_t c = 0; c < p.keys; ++c) {
         bool any = false;
@@ -63,7 +64,7 @@ void define(const problem& p, const std::vector<T>& q, const std::vector<T>& k, 
         seen.emplace_back(c, std::exp(static_cast<long double>(scale) * score));
         sum += seen.back().second;
       }
-      if (seen.empty()) continue;
+      if (seen.empty() && sinks.empty()) continue;
       lse[static_cast<std::size_t>(h * p.queries + r)] = std::log(sum);
       for (const auto& [c, weight] : seen)
         for (int64_t j = 0; j < p.v_dim; ++j)
@@ -229,6 +230,33 @@ TEMPLATE_TEST_CASE("attention over slices equals its definition", "[compute][att
   };
   check(float{});
   check(double{});
+}
+
+TEST_CASE("attention with sinks equals its definition, whatever the sinks are", "[compute][attention]") {
+  hc::host<> backend(2);
+  for (const problem& p : problems())
+    for (const double size : {1.0, 40.0}) {
+      CAPTURE(p.name, size);
+      const auto q = normal<double>(p.queries * p.q_heads * p.head_dim, 1),
+                 k = normal<double>(p.keys * p.kv_heads * p.head_dim, 2),
+                 v = normal<double>(p.keys * p.kv_heads * p.v_dim, 3);
+      auto sinks = normal<double>(p.q_heads, 4);
+      for (double& s : sinks) s *= size;
+      std::vector<double> plain(static_cast<std::size_t>(p.queries * p.q_heads * p.v_dim)), out(plain.size()),
+          lse(static_cast<std::size_t>(p.queries * p.q_heads));
+      forward(backend, p, q, k, v, 0.3, plain, lse);
+      hc::run<hc::ops::attention_sinks>(backend, rows_of(plain, p.queries, p.q_heads, p.v_dim), vec(sinks), vec(lse),
+                                        rows_of(out, p.queries, p.q_heads, p.v_dim));
+      std::vector<long double> want, want_lse;
+      define(p, q, k, v, 0.3, want, want_lse, sinks);
+      for (std::size_t i = 0; i < out.size(); ++i) CHECK(std::abs(out[i] - static_cast<double>(want[i])) < 1e-12);
+      for (std::size_t i = 0; i < lse.size(); ++i)
+        CHECK(lse[i] == Approx(static_cast<double>(want_lse[i])).epsilon(1e-12).margin(1e-12));
+    }
+  std::vector<double> x(24), sinks(3), lse(8);
+  CHECK_THROWS_WITH(
+      hc::run<hc::ops::attention_sinks>(backend, rows_of(x, 2, 4, 3), vec(sinks), vec(lse), rows_of(x, 2, 4, 3)),
+      Catch::Contains("elements of sinks (heads) should be 4, got 3"));
 }
 
 TEST_CASE("attention over slices: backward equals finite differences and overwrites", "[compute][attention]") {

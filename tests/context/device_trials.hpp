@@ -68,7 +68,7 @@ class rows_there {
   hc::head_rows<T, space> values(std::size_t i) { return heads(i, here_.z.key_heads, here_.z.value_dim); }
   template <class U>
   static hd::row_view<U, space> row(hd::buffer<U, space>& x, const std::vector<U>& like) {
-    return hd::detail::row_at<space>(x.address(), std::ssize(like));
+    return hd::row_at<space>(x.address(), std::ssize(like));
   }
   typename space::queue& queue_;
   rows<T>& here_;

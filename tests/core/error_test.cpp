@@ -26,7 +26,7 @@ TEST_CASE("an aborted rank can be told from a failed one", "[core][law]") {
 }
 
 TEST_CASE("a message is put together from words, characters and whole numbers", "[core]") {
-  using heddle::detail::text_of;
+  using heddle::text_of;
   const std::string words = "words";
   CHECK(text_of({}).empty());
   CHECK(text_of({"heddle: ", words, ' ', std::string_view("seen"), ": ", words + "!"}) == "heddle: words seen: words!");
@@ -39,7 +39,7 @@ TEST_CASE("a message is put together from words, characters and whole numbers", 
 }
 
 TEST_CASE("a message within another loses its first word", "[core]") {
-  using heddle::detail::without_prefix;
+  using heddle::without_prefix;
   CHECK(without_prefix("heddle: no room") == "no room");
   CHECK(without_prefix("heddle: heddle: no room") == "heddle: no room");
   CHECK(without_prefix("heddle:no room") == "heddle:no room");

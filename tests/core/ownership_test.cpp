@@ -14,12 +14,12 @@ struct counted final {
   int* ended = nullptr;
   explicit counted(int& count) : ended(&count) {}
   counted(counted&& other) noexcept : ended(std::exchange(other.ended, nullptr)) {}
-  counted& operator=(counted&& other) noexcept { return heddle::v0::detail::replace(*this, std::move(other)); }
+  counted& operator=(counted&& other) noexcept { return heddle::move_assign(*this, std::move(other)); }
   ~counted() {
     if (ended != nullptr) ++*ended;
   }
 };
-struct fixed : heddle::v0::detail::uncopyable {};
+struct fixed : heddle::uncopyable {};
 static_assert(!std::is_copy_constructible_v<fixed> && !std::is_move_constructible_v<fixed>);
 static_assert(!std::is_copy_assignable_v<fixed> && std::is_default_constructible_v<fixed>);
 
@@ -43,7 +43,7 @@ TEST_CASE("replace ends the old value once, takes the other, and leaves itself a
 }
 
 TEST_CASE("a file descriptor closes its file once", "[core][ownership]") {
-  using heddle::v0::detail::file_descriptor;
+  using heddle::file_descriptor;
   const int file = ::open("/dev/null", O_RDONLY);
   REQUIRE(file >= 0);
   {

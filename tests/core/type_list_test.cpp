@@ -57,3 +57,24 @@ TEST_CASE("policies are chosen by kind, in any order", "[core][law]") {
   STATIC_REQUIRE(policies_of_kind<colour_kind, red, oval, blue> == 2);
   STATIC_REQUIRE(policies_of_kind<shape_kind, red> == 0);
 }
+
+namespace {
+struct painted : heddle::policy_set<painted, colour_kind, shape_kind> {};
+template <class... Ps>
+struct chosen_paint {
+  using colour = heddle::select_policy<colour_kind, red, Ps...>;
+  static constexpr bool fits() { return !std::is_same_v<colour, blue>; }
+};
+}  // namespace
+
+TEST_CASE("a set of policies takes its kinds, and gives the refused choice where the chosen does not fit",
+          "[core][law]") {
+  STATIC_REQUIRE(painted::takes<red>);
+  STATIC_REQUIRE_FALSE(painted::takes<a>);
+  STATIC_REQUIRE(painted::accepts<>());
+  STATIC_REQUIRE(painted::accepts<oval, red>());
+  using fits = decltype(painted::choose<chosen_paint<oval, red>, void, oval, red>());
+  STATIC_REQUIRE(std::is_same_v<fits::type, chosen_paint<oval, red>>);
+  using refused = decltype(painted::choose<chosen_paint<blue>, void, blue>());
+  STATIC_REQUIRE(std::is_same_v<refused::type, void>);
+}

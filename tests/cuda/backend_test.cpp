@@ -38,6 +38,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE_FALSE(co::offers<co::host<>, float, co::norm_onto_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::rotary_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::relu>>);
+  STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::clamped_swiglu>>);
   STATIC_REQUIRE(co::offers<tested, float, co::embedding_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::cache_facet>);
   STATIC_REQUIRE(co::offers<tested, float, co::cross_entropy_facet>);
@@ -58,6 +59,7 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::attention_facet::offered<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_facet::offered<tested, double>);
   STATIC_REQUIRE(co::capped_attention_facet::offered<tested, double>);
+  STATIC_REQUIRE(co::offers<tested, hd::bf16, co::attention_sinks_facet>);
   STATIC_REQUIRE(co::offers<tested, hd::bf16, co::soft_cap_facet, co::capped_cross_entropy_facet>);
   STATIC_REQUIRE(co::kernel_set<tested, float>);
   STATIC_REQUIRE(co::offered<co::scaled_product_facet, tested, float>);
@@ -396,7 +398,7 @@ TEST_CASE("a captured product keeps its memory when a later product needs more",
     const auto of = [](auto& x, std::int64_t n) { return hd::matrix_view<float, memory>(x.address(), {n, n}); };
     multiply(backend, of(a, 4), of(b, 4), of(c, 4));  // takes its memory
     std::vector<float> expected(16), got(16);
-    queue.copy(hd::detail::row_at<memory>(c.address(), 16), expected);
+    queue.copy(hd::row_at<memory>(c.address(), 16), expected);
     queue.wait();
     auto graph = hd::cuda_graph::capture(queue, [&] { multiply(backend, of(a, 4), of(b, 4), of(c, 4)); });
     multiply(backend, of(a, 64), of(b, 64), of(d, 64));
@@ -404,7 +406,7 @@ TEST_CASE("a captured product keeps its memory when a later product needs more",
     queue.zero(c);
     graph.launch(queue);
     std::vector<float> untouched(16);
-    queue.copy(hd::detail::row_at<memory>(c.address(), 16), got);
+    queue.copy(hd::row_at<memory>(c.address(), 16), got);
     queue.copy(where_it_was, untouched);
     queue.wait();
     return got == expected && untouched == std::vector<float>(16);

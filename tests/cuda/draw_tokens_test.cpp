@@ -25,7 +25,7 @@ using emulated = hd::compute::basic_cuda<cuda_double::emulated_launcher<Threads>
 template <class T, class Backend>
 std::vector<hd::compute::token_drawn> drawn_on_device(Backend& b, const std::vector<T>& logits, std::int64_t vocabulary,
                                                       const std::vector<hd::compute::token_draw>& draws) {
-  using hd::detail::row_at;
+  using hd::row_at;
   using space = hd::cuda_memory;
   const auto rows = static_cast<std::int64_t>(logits.size()) / vocabulary;
   const auto n = static_cast<std::int64_t>(draws.size());
@@ -64,7 +64,7 @@ void check_draws(std::uint64_t seed, std::int64_t vocabulary, std::int64_t rows)
       double l = spread * random.normal(at++);
       if (step > 0) l = std::round(l / step) * step;
       if (r % 5 == 4 && random.uniform(at++) < 0.7 && j != r % vocabulary) l = -std::numeric_limits<double>::infinity();
-      logits.push_back(hd::detail::converted<T>(l));
+      logits.push_back(hd::converted<T>(l));
     }
     inf::sampling_options s;
     s.temperature = one_of({0, 0.01, 0.7, 1, 1, 5, 1e3});

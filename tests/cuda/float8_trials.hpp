@@ -44,7 +44,7 @@ double float8_difference(std::int64_t m, std::int64_t n, std::int64_t k, float b
   queue.copy(b, y);
   queue.copy(got, z);
   const hd::matrix_view<const float, memory> on_left(x.address(), of_a), on_right(y.address(), of_b);
-  const auto one = [&](std::int64_t i) { return hd::detail::row_at<memory>(most.address() + i, 1); };
+  const auto one = [&](std::int64_t i) { return hd::row_at<memory>(most.address() + i, 1); };
   co::run<co::ops::find_greatest>(backend, on_left, one(0));
   co::run<co::ops::find_greatest>(backend, on_right, one(1));
   co::run<co::ops::scaled_product<TA, TB, hd::float8_e5m2, hd::float8_e4m3, Out>>(
@@ -97,8 +97,8 @@ double float8_rows_difference(std::int64_t m, std::int64_t n, std::int64_t k, fl
         on_left, on_right, on_result, most, beta);
   else
     co::run<co::ops::row_scaled_product<TA, TB, hd::float8_e4m3, hd::float8_e4m3, Out>>(
-        backend, on_left, on_right, on_result, hd::detail::row_at<memory>(most.address(), m),
-        hd::detail::row_at<memory>(most.address() + m, n), beta);
+        backend, on_left, on_right, on_result, hd::row_at<memory>(most.address(), m),
+        hd::row_at<memory>(most.address() + m, n), beta);
   std::vector<float> found(static_cast<std::size_t>(m + n));
   queue.copy(most, found);
   queue.copy(z, got);

@@ -67,7 +67,7 @@ TEST_CASE("a graph copies from and to memory of the host that is pinned, however
   queue.wait();
   const std::span<int> from(in), to(out);
   auto graph = hd::cuda_graph::capture(queue, [&] {
-    queue.copy(from.subspan(50), hd::detail::row_at<device>(a.address(), 50));
+    queue.copy(from.subspan(50), hd::row_at<device>(a.address(), 50));
     queue.copy(a, to);
   });
   std::iota(in.begin(), in.end(), 1);

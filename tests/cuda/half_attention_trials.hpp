@@ -148,7 +148,7 @@ class kept_heads {
   /// What is there, if all around it is as it was.
   numbers values() {
     std::vector<Half> wide(static_cast<std::size_t>(rows_ * stride_));
-    trial_.backend.queue().copy(hd::detail::row_at<space>(static_cast<const Half*>(all_), rows_ * stride_), wide);
+    trial_.backend.queue().copy(hd::row_at<space>(static_cast<const Half*>(all_), rows_ * stride_), wide);
     trial_.backend.queue().wait();
     numbers x;
     for (std::int64_t i = 0; i < rows_ * stride_; ++i) {
@@ -177,23 +177,23 @@ outcome computed(const problem& p, const operands& x, const outcome& given, bool
   const auto kept = [&](const numbers& of, std::int64_t rows, std::int64_t heads, std::int64_t dim) {
     return kept_heads<B, Half>(t, of, rows, heads, dim, p.begins);
   };
-  const auto slices = hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(p.slices)),
-                                                static_cast<std::int64_t>(p.slices.size()));
+  const auto slices = hd::row_at<space>(static_cast<const co::attention_slice*>(t.keep(p.slices)),
+                                        static_cast<std::int64_t>(p.slices.size()));
   const auto count = static_cast<std::int64_t>(p.pages.size());
   const auto* const listed = static_cast<const std::int32_t*>(t.keep(p.pages));
   co::key_pages_in<space> pages;
   if constexpr (std::is_same_v<space, hd::host_memory>)
     pages = {{listed, p.pages.size()}, p.page_rows};
   else
-    pages = {hd::detail::row_at<space>(listed, count), p.page_rows, p.most_keys,
-             hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(p.few_rows)),
-                                       static_cast<std::int64_t>(p.few_rows.size())),
+    pages = {hd::row_at<space>(listed, count), p.page_rows, p.most_keys,
+             hd::row_at<space>(static_cast<const std::int32_t*>(t.keep(p.few_rows)),
+                               static_cast<std::int64_t>(p.few_rows.size())),
              p.few_slices};
   auto q = kept(x.q, p.queries, p.heads, p.head_dim), k = kept(x.k, p.key_rows, p.kv_heads, p.head_dim),
        v = kept(x.v, p.key_rows, p.kv_heads, p.values()), dout = kept(x.dout, p.queries, p.heads, p.values()),
        out = kept(x.dout, p.queries, p.heads, p.values());
   std::vector<float> level(static_cast<std::size_t>(p.heads * p.queries), -7.0f);
-  const auto lse = hd::detail::row_at<space>(t.keep(level), p.heads * p.queries);
+  const auto lse = hd::row_at<space>(t.keep(level), p.heads * p.queries);
   const auto scale = static_cast<float>(scale_of(p));
   attend(p, t.backend, q.heads(), k.heads(), v.heads(), slices, scale, out.heads(), lse, pages);
   outcome y;
@@ -203,7 +203,7 @@ outcome computed(const problem& p, const operands& x, const outcome& given, bool
   for (const float e : level) y.lse.push_back(static_cast<double>(e));
   if (!backward) return y;
   for (std::size_t i = 0; i < level.size(); ++i) level[i] = static_cast<float>(given.lse[i]);
-  const auto given_lse = hd::detail::row_at<space>(static_cast<const float*>(t.keep(level)), p.heads * p.queries);
+  const auto given_lse = hd::row_at<space>(static_cast<const float*>(t.keep(level)), p.heads * p.queries);
   auto given_out = kept(given.out, p.queries, p.heads, p.values()), dq = kept(x.q, p.queries, p.heads, p.head_dim),
        dk = kept(x.k, p.key_rows, p.kv_heads, p.head_dim), dv = kept(x.v, p.key_rows, p.kv_heads, p.values());
   attend_backward(p, t.backend, dout.heads(), q.heads(), k.heads(), v.heads(), given_out.heads(), given_lse, slices,
@@ -379,7 +379,7 @@ void compare_fused(std::int64_t batch, std::int64_t sequence, std::int64_t heads
   co::run<co::ops::causal_attention>(t.backend, qkv, s, out, lse);
   co::run<co::ops::causal_attention_backward>(t.backend, dout, qkv, out, lse, s, dqkv);
   const auto causal = co::causal_sequences(batch, sequence);
-  const auto slices = hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(causal)), batch);
+  const auto slices = hd::row_at<space>(static_cast<const co::attention_slice*>(t.keep(causal)), batch);
   const auto third = [&](auto m, std::int64_t i) { return co::heads_of(m, heads, head_dim, i * s.width()); };
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
   co::run<co::ops::attention>(t.backend, third(qkv, 0), third(qkv, 1), third(qkv, 2), slices, scale,
@@ -388,7 +388,7 @@ void compare_fused(std::int64_t batch, std::int64_t sequence, std::int64_t heads
                                        third(qkv, 2), co::heads_of(out2, heads, head_dim), lse2, slices, scale,
                                        third(dqkv2, 0), third(dqkv2, 1), third(dqkv2, 2),
                                        co::key_pages_in<typename B::space>{});
-  const auto note = [&](const char* name, auto m) { t.note(name, hd::detail::row_at<space>(m.address(), m.size())); };
+  const auto note = [&](const char* name, auto m) { t.note(name, hd::row_at<space>(m.address(), m.size())); };
   note("out", out), t.note("lse", lse), note("dqkv", dqkv), note("out", out2), t.note("lse", lse2), note("dqkv", dqkv2);
   for (std::size_t i = 0; i < 3; ++i) CHECK(t.results[i].second == t.results[i + 3].second);
 }

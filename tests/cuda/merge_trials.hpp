@@ -41,8 +41,7 @@ void compare_with_host(std::uint64_t seed, std::int64_t rows, std::int64_t heads
   Backend b;
   const auto there = [&]<class T>(const std::vector<T>& x) {
     hd::buffer<T, space> made(b.queue(), static_cast<std::int64_t>(x.size()));
-    b.queue().copy(std::span<const T>(x),
-                   hd::detail::row_at<space>(made.address(), static_cast<std::int64_t>(x.size())));
+    b.queue().copy(std::span<const T>(x), hd::row_at<space>(made.address(), static_cast<std::int64_t>(x.size())));
     return made;
   };
   auto d_out = there(out), d_lse = there(lse), d_more_lse = there(more_lse);
@@ -58,7 +57,7 @@ void compare_with_host(std::uint64_t seed, std::int64_t rows, std::int64_t heads
                  co::head_numbers<const S>{more_lse.data(), rows, heads, 1, rows});
   std::vector<S> got(out.size()), got_lse(lse.size());
   const auto back = [&](const S* from, std::vector<S>& to) {
-    b.queue().copy(hd::detail::row_at<space>(from, static_cast<std::int64_t>(to.size())), std::span<S>(to));
+    b.queue().copy(hd::row_at<space>(from, static_cast<std::int64_t>(to.size())), std::span<S>(to));
   };
   back(d_out.address(), got);
   back(d_lse.address(), got_lse);

@@ -168,7 +168,7 @@ def pages_of(rows, printed=lambda name: ()):
         rooms[row[1]].append(row)
     table = []
     for room, mine in sorted(rooms.items()):
-        text = [f"# Errors of `{room}`", "", f"What the compiler refuses in programs that include `heddle/{room}.hpp` or a header of its folder: the mistake, "
+        text = [f"# Errors of `{room}`", "", f"What the compiler refuses in programs that include headers of `{room}`: the mistake, "
                 "the whole sentence, the repair. [All sentences](index.md).", "", "| the compiler says | mistake |", "|---|---|"]
         text += [f"| {cell(sentence or promise)} | [{name.replace('_', ' ')}](#{name.replace('_', '-')}) |"
                  for name, _, promise, sentence, *_ in mine]

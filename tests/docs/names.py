@@ -20,9 +20,9 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True  # the next line must leave no trace beside floors.py
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "headers"))
-from floors import ABOUT, FLOORS, SIDES  # noqa: E402  (the rooms, from the lowest up, and what is in each)
+from floors import ABOUT, STANDS_ON  # noqa: E402  (what is in each room, and the rooms, from the lowest up)
 
-ROOMS = [room for floor in FLOORS for room in floor] + list(SIDES)
+ROOMS = list(STANDS_ON)
 PAGES = "docs/reference"
 INDEX = f"{PAGES}/index.md"
 FACTS = re.compile(r"(Shapes?|Units?|Errors?|Source|Bytes|Returns|Note)\b[^.]{0,20}:")  # what a docstring says after its first sentence

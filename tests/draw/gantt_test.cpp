@@ -100,7 +100,7 @@ TEST_CASE("a picture holds only what XML may hold, whatever names are", "[core][
   };
   for (const auto& [name, written] : names) {
     CAPTURE(name);
-    CHECK(heddle::detail::svg_escaped(name) == written);
+    CHECK(heddle::svg_escaped(name) == written);
     const std::string picture = heddle::gantt_svg(gantt_chart{.title = name, .rows = {"r"}}, {});
     CHECK(picture.find('>' + written + "</text>") != std::string::npos);
   }
@@ -126,8 +126,8 @@ TEST_CASE("ticks are 1, 2 or 5 times a power of ten", "[core][gantt]") {
   CHECK(heddle::detail::tick_step(12.0, 12) == Approx(1.0));
   CHECK(heddle::detail::tick_step(13.0, 12) == Approx(2.0));
   CHECK(heddle::detail::tick_step(0.5, 12) == Approx(0.05));
-  CHECK(heddle::detail::svg_number(1.0) == "1");
-  CHECK(heddle::detail::svg_number(0.05) == "0.05");
-  CHECK(heddle::detail::svg_number(-2.5) == "-2.5");
-  CHECK(heddle::detail::svg_number(1234.567) == "1234.57");
+  CHECK(heddle::svg_number(1.0) == "1");
+  CHECK(heddle::svg_number(0.05) == "0.05");
+  CHECK(heddle::svg_number(-2.5) == "-2.5");
+  CHECK(heddle::svg_number(1234.567) == "1234.57");
 }

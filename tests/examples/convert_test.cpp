@@ -4,9 +4,9 @@
 
 #include <heddle/core/half_precision.hpp>
 #include <heddle/io/checkpoint.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/safetensors_writer.hpp>
-#include <heddle/io/json/torch_folder.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/safetensors/writer.hpp>
+#include <heddle/io/torch/folder.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -97,7 +97,7 @@ TEST_CASE("a model of transformers is written byte by byte as it was, on every m
         "granite",    "granite_tied",   "phi3",           "phi3_window",     "llama_yarn",
         "qwen2_yarn", "qwen3_dynamic",  "olmo2",          "gemma2",          "gemma3",
         "deepseek",   "deepseek_dense", "deepseek_plain", "deepseek_v2",     "deepseek_v2_lite",
-        "bytes"})
+        "gpt_oss",    "bytes"})
     for (const std::string mesh : {"dp=1", "tp=2", "pp=2", "dp=2,tp=2", "dp=3,pp=2"}) {
       CAPTURE(name, mesh);
       const std::string files = name == "llama3" ? " --max-file-bytes 30000" : "";

@@ -87,6 +87,7 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
                             "olmo2",
                             "gemma2",
                             "gemma3",
+                            "gpt_oss",
                             "deepseek",
                             "deepseek_dense",
                             "deepseek_plain",
@@ -102,7 +103,8 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
                             "qwen3_int8",
                             "llama_fp8_tensor",
                             "qwen2_fp8_channel",
-                            "qwen3_mxfp4"}) {
+                            "qwen3_mxfp4",
+                            "gpt_oss_mxfp4"}) {
     const json expected = read(models / model / "expected.json");
     const std::string what = "--model " + (models / model).string() + tokens_of(expected["samples"]) + " --json";
     std::int64_t all_bytes = 0;
@@ -131,7 +133,7 @@ TEST_CASE("losses and logits of transformers' models on every mesh", "[examples]
         const bool uneven = name == "deepseek_v2_lite" || name == "qwen3_moe_plain" || name == "gpt2_untied";
         // Words, zero points and the order of groups are shared by elements of both.
         const bool packed =
-            name.find("_gptq") != name.npos || name == "qwen2_awq" || name == "llama_int4" || name == "qwen3_mxfp4";
+            name.find("_gptq") != name.npos || name == "qwen2_awq" || name == "llama_int4" || name.ends_with("_mxfp4");
         const std::int64_t twentieths = packed                                           ? 14
                                         : name == "granite_tied" || name == "qwen2_yarn" ? 16
                                         : uneven                                         ? 13
@@ -153,7 +155,7 @@ TEST_CASE("what quantised matrices become is said, and what is not read is refus
                       "14760 bytes in bf16, 29520 in f32"));
   m.change("quantization_config", {{"quant_method", "hqq"}});
   CHECK_THAT(run(of).text, Contains("quantization_config, key 'quant_method': expected \"fp8\" or \"fbgemm_fp8\" or "
-                                    "\"gptq\" or \"awq\" or \"compressed-tensors\", got \"hqq\""));
+                                    "\"gptq\" or \"awq\" or \"compressed-tensors\" or \"mxfp4\", got \"hqq\""));
   m.change("quantization", {{"bits", 4}, {"group_size", 64}});
   CHECK_THAT(run(of).text, Contains("key 'quantization': a model of MLX") && Contains("mlx_lm.convert"));
   fs::remove(m.path / "config.json");

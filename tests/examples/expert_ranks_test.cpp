@@ -51,7 +51,8 @@ struct expert_folder {
 }  // namespace
 
 TEST_CASE("evaluate on meshes with ep has transformers' losses and logits", "[examples][evaluate][experts]") {
-  for (const std::string model : {"mixtral_four", "qwen3_moe_plain", "deepseek", "deepseek_dense", "deepseek_plain"}) {
+  for (const std::string model :
+       {"mixtral_four", "qwen3_moe_plain", "gpt_oss", "deepseek", "deepseek_dense", "deepseek_plain"}) {
     const auto expected = expected_of(model);
     for (const std::string mesh : {"ep=2", "ep=2,tp=2", "dp=2,pp=2,ep=2"}) {
       CAPTURE(model, mesh);

@@ -4,8 +4,8 @@
 
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/random.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/safetensors/writer.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/write_parameters.hpp>
 

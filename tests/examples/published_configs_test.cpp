@@ -3,9 +3,9 @@
 #include "run_program.hpp"
 
 #include <heddle/core/random.hpp>
-#include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/io/safetensors/writer.hpp>
 #include <heddle/model/families.hpp>
-#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/hugging_face/config.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -3,7 +3,7 @@
 #include "catch.hpp"
 #include "run_program.hpp"
 
-#include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/safetensors/reader.hpp>
 
 #include <nlohmann/json.hpp>
 

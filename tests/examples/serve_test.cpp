@@ -1,7 +1,7 @@
 // tests/examples/serve_test.cpp: the example serves a model that transformers wrote, with transformers' tokens, until it is told to stop.
 #if __has_include( \
     <httplib.h>) && __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/tokenizer/chat.hpp>
+#include <heddle/io/chat/chat.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 
 #include "catch.hpp"

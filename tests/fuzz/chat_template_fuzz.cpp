@@ -2,7 +2,7 @@
 //
 // An input is a source. The conversation it is given has all kinds of values.
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/tokenizer/chat_template.hpp>
+#include <heddle/io/chat/template.hpp>
 
 #include "fuzz.hpp"
 

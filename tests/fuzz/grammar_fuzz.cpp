@@ -1,8 +1,8 @@
 // Regular expressions and JSON schemas that constrain answers: what compiles has no dead ends, a text that it accepts is what it should be (JSON, UTF-8), and what is refused says why.
 // The first byte says which of the two it is, eight more choose the text.
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/infer/json/schema_grammar.hpp>
 #include <heddle/infer/regex.hpp>
+#include <heddle/infer/schema_grammar.hpp>
 
 #include "fuzz.hpp"
 

@@ -1,7 +1,7 @@
 // config.json of Hugging Face: what is accepted is a configuration that is valid, with finite rotary frequencies, and no name comes twice.
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/io/json/strict.hpp>
-#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/hugging_face/config.hpp>
 
 #include "fuzz.hpp"
 

@@ -1,6 +1,6 @@
 // Lines of judges: a reward is a number, and whatever else they print is a reason without control characters.
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/rl/json/subprocess.hpp>
+#include <heddle/rl/subprocess.hpp>
 
 #include "fuzz.hpp"
 

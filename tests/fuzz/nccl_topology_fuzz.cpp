@@ -1,6 +1,6 @@
 // NCCL's topology files: what is accepted is a topology that can be printed and read again.
 #if __has_include(<pugixml.hpp>)
-#include <heddle/io/pugixml/nccl_topology.hpp>
+#include <heddle/io/nccl_topology.hpp>
 #include <heddle/mesh/topology_file.hpp>
 
 #include "fuzz.hpp"

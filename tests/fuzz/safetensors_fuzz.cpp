@@ -1,7 +1,7 @@
 // Safetensors files: what is accepted lies inside the file without holes, and written again it reads as the same.
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/safetensors/writer.hpp>
 
 #include "fuzz.hpp"
 

@@ -1,6 +1,6 @@
 // Indexes of safetensors folders: what is accepted names files of the same folder, and no tensor twice.
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/safetensors/reader.hpp>
 
 #include "fuzz.hpp"
 

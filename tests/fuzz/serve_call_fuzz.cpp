@@ -1,7 +1,7 @@
 // Bodies of /v1/completions and /v1/chat/completions: what is accepted is within the ranges that the engine takes, reads the same from printed JSON, and what
 // is refused has a body with a message. The first byte says which of the two it is.
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
-#include <heddle/infer/serve/tokenizer/call.hpp>
+#include <heddle/infer/serve/openai/call.hpp>
 
 #include "fuzz.hpp"
 

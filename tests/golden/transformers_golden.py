@@ -2,7 +2,7 @@
 """Golden numbers for heddle's Qwen-2, Qwen-3, Mistral, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
 Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mistral_golden.bin, mixtral_golden.bin, qwen3_moe_golden.bin, smollm3_golden.bin, granite_golden.bin, phi3_golden.bin,
-llama_yarn_golden.bin, olmo2_golden.bin, gemma3_golden.bin, gemma2_golden.bin, gpt2_untied_golden.bin, deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
+llama_yarn_golden.bin, olmo2_golden.bin, gemma3_golden.bin, gemma2_golden.bin, gpt_oss_golden.bin, gpt2_untied_golden.bin, deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files; names of families after that take these only.
 """
 import json
@@ -41,6 +41,10 @@ SIZES = {
                    rotary={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.5},
                            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
     "gemma2": dict(layers=3, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=True, window=4),
+    # Layer 1 sees all tokens; two of five experts.
+    "gpt_oss": dict(layers=3, heads=6, kv_heads=2, width=20, ffn=11, context=9, vocabulary=37, head_dim=6, tied=False, window=4, experts=5, chosen=2, deviation=0.2,
+                    rotary={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 2.0, "beta_slow": 0.5, "truncate": False,
+                            "original_max_position_embeddings": 8}),
     "gpt2_untied": dict(layers=2, heads=3, kv_heads=3, width=18, ffn=72, context=9, vocabulary=37, head_dim=6, tied=False),
     "llama_yarn": dict(layers=2, heads=4, kv_heads=2, width=32, ffn=19, context=9, vocabulary=37, head_dim=8, tied=False, deviation=0.15,
                        rotary={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 8}),
@@ -72,13 +76,14 @@ CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM),
            "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
            "gemma2": (transformers.Gemma2Config, transformers.Gemma2ForCausalLM),
+           "gpt_oss": (transformers.GptOssConfig, transformers.GptOssForCausalLM),
            "gpt2_untied": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
            "llama_yarn": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
            "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
 CLASSES["deepseek_v2"] = (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM)
 CLASSES["deepseek_dense"] = CLASSES["deepseek_plain"] = CLASSES["deepseek"]
 # Files with a record of config.json, for tests that know no family by its type.
-WITH_CONFIG = ("qwen3_moe", "smollm3", "granite", "phi3", "llama_yarn", "olmo2", "gemma3", "gemma2", "gpt2_untied")
+WITH_CONFIG = ("qwen3_moe", "smollm3", "granite", "phi3", "llama_yarn", "olmo2", "gemma3", "gemma2", "gpt_oss", "gpt2_untied")
 
 
 def make_model(family):
@@ -95,6 +100,8 @@ def make_model(family):
         more = dict(sliding_window_pattern=2, query_pre_attn_scalar=5, pad_token_id=None, bos_token_id=1, eos_token_id=2)
     if family == "gemma2":
         more = dict(query_pre_attn_scalar=5, attn_logit_softcapping=2.5, final_logit_softcapping=7.0, pad_token_id=None, bos_token_id=2, eos_token_id=1)
+    if family == "gpt_oss":
+        more.update(pad_token_id=None, eos_token_id=2)
     if family == "olmo2":
         more = dict(pad_token_id=None, eos_token_id=2)
     if family == "phi3":
@@ -154,11 +161,20 @@ def by_name(named, plain_names):
     """Tensors by heddle's names: transformers keeps the experts of a block in two tensors, heddle in three of [experts * rows, columns]. Of a Mixtral's
     (not `plain_names`) files have other names."""
     result = {}
+    turned = any(name.endswith("experts.gate_up_proj_bias") for name in named)
     for name, t in named.items():
         t = t.detach()
         name = name.removeprefix("transformer.")
         at = name if plain_names else name.replace(".mlp.gate.", ".block_sparse_moe.gate.")
-        if plain_names and name.endswith(".experts.gate_up_proj"):
+        if ".experts." in name and name.endswith(("gate_up_proj_bias", "down_proj_bias")):  # GPT-OSS: gates and factors take turns
+            at = name.split(".experts.")[0] + ".experts.*."
+            for part, columns in (("down_proj", t),) if "down" in name else (("gate_proj", t[:, ::2]), ("up_proj", t[:, 1::2])):
+                result[at + part + ".bias"] = columns.flatten().clone()
+        elif turned and ".experts." in name:  # matrices are [in, out] there
+            at = name.split(".experts.")[0] + ".experts.*."
+            for part, columns in (("down_proj", t),) if "down" in name else (("gate_proj", t[..., ::2]), ("up_proj", t[..., 1::2])):
+                result[at + part + ".weight"] = columns.transpose(1, 2).flatten(0, 1).clone()
+        elif plain_names and name.endswith(".experts.gate_up_proj"):
             at = name.replace("experts.gate_up_proj", "experts.*.")
             for part, rows in zip(("gate_proj", "up_proj"), t.chunk(2, dim=1)):
                 result[at + part + ".weight"] = rows.flatten(0, 1).clone()
@@ -204,8 +220,9 @@ def make_records(family):
         records.append((f"step{step}.targets", targets.to(torch.int32)))
     records += [("initial." + name, t) for name, t in by_name(w, plain_names).items()]
     records += [("initial." + name, t.clone()) for name, t in selection_biases(model).items()]
-    groups = [{"params": [t for t in w.values() if t.dim() >= 2], "weight_decay": WEIGHT_DECAY},
-              {"params": [t for t in w.values() if t.dim() < 2], "weight_decay": 0.0}]
+    decays = {name: t.dim() >= 2 and not name.endswith("bias") for name, t in w.items()}
+    groups = [{"params": [t for name, t in w.items() if decays[name]], "weight_decay": WEIGHT_DECAY},
+              {"params": [t for name, t in w.items() if not decays[name]], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
     for step, (tokens, targets) in enumerate(batches(family), start=1):
         at = f"f32.step{step}."

@@ -1,6 +1,6 @@
 // tests/infer/chat_format_test.cpp: a folder's chat template is taken where its source is one that is known, whole, and refused with the reason elsewhere.
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
-#include <heddle/infer/serve/tokenizer/running_call.hpp>
+#include <heddle/infer/serve/openai/running_call.hpp>
 
 #include "catch.hpp"
 

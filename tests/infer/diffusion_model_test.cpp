@@ -10,9 +10,9 @@
 #include <heddle/infer/diffusion.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/model_runner.hpp>
-#include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/safetensors/reader.hpp>
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/model/json/masked_models.hpp>
+#include <heddle/model/hugging_face/masked_models.hpp>
 #include <heddle/model/masked.hpp>
 #include <heddle/testing/on_ranks.hpp>
 

@@ -11,10 +11,10 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/families.hpp>
 #include <heddle/io/dataset.hpp>
-#include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/safetensors/reader.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/any_model.hpp>
-#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/hugging_face/config.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
@@ -43,12 +43,13 @@ using golden_mesh = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::ep
 using golden_world = hd::world<hd::threads, golden_mesh>;
 using golden_backend = hd::compute::host<HEDDLE_GEMM>;
 
-constexpr const char* golden_families[] = {"qwen3_moe", "smollm3", "granite", "phi3",       "llama_yarn",
-                                           "olmo2",     "gemma3",  "gemma2",  "gpt2_untied"};
+constexpr const char* golden_families[] = {"qwen3_moe", "smollm3", "granite", "phi3",    "llama_yarn",
+                                           "olmo2",     "gemma3",  "gemma2",  "gpt_oss", "gpt2_untied"};
 
 // Some meshes, and for families with experts those of an ep axis.
 std::vector<std::string> golden_meshes(const std::string& family, std::vector<std::string> meshes) {
-  if (family.starts_with("qwen3_moe") || family.starts_with("mixtral") || family.starts_with("deepseek"))
+  if (family.starts_with("qwen3_moe") || family.starts_with("mixtral") || family.starts_with("deepseek") ||
+      family.starts_with("gpt_oss"))
     meshes.insert(meshes.end(), {"ep=2", "ep=2,tp=2", "pp=2,ep=3"});
   return meshes;
 }
@@ -199,7 +200,7 @@ TEST_CASE("families without their types: two steps on any mesh are those of tran
 TEST_CASE("families without their types generate greedily what transformers do", "[infer][families][golden][ranks]") {
   for (const std::string name :
        {"mixtral_four", "qwen3_moe", "qwen3_moe_plain", "smollm3", "granite", "granite_tied", "phi3", "phi3_window",
-        "llama_yarn", "qwen2_yarn", "qwen3_dynamic", "olmo2", "gemma3", "gemma2", "gpt2_untied"}) {
+        "llama_yarn", "qwen2_yarn", "qwen3_dynamic", "olmo2", "gemma3", "gemma2", "gpt_oss", "gpt2_untied"}) {
     const std::string folder = HEDDLE_SOURCE_DIR "/tests/golden/models/" + name;
     const md::any_config config(md::from_config(hd::io::read_json(folder + "/config.json")));
     const auto expected = hd::io::read_json(folder + "/expected.json");

@@ -1,6 +1,6 @@
 // tests/infer/generation_config_test.cpp: end tokens and defaults of sampling are those that transformers' generate takes from a folder.
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/infer/json/generation_config.hpp>
+#include <heddle/infer/generation_config.hpp>
 
 #include "catch.hpp"
 

@@ -6,8 +6,8 @@
 #include "greedy_tokens.hpp"
 
 #include <heddle/infer/beam_search.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/model/hugging_face/config.hpp>
 #include <heddle/model/with_model.hpp>
 
 #include <cmath>

@@ -2,8 +2,8 @@
 #include "catch.hpp"
 
 #include <heddle/core/random.hpp>
-#include <heddle/infer/json/schema_grammar.hpp>
 #include <heddle/infer/regex.hpp>
+#include <heddle/infer/schema_grammar.hpp>
 
 #include <algorithm>
 #include <bitset>

@@ -4,8 +4,8 @@
 #include "../train/folder.hpp"
 
 #include <heddle/compute/host/host.hpp>
-#include <heddle/infer/json/falcon_folder.hpp>
-#include <heddle/infer/json/medusa_folder.hpp>
+#include <heddle/infer/falcon_folder.hpp>
+#include <heddle/infer/medusa_folder.hpp>
 #include <heddle/model/falcon_drafter.hpp>
 
 #include <algorithm>

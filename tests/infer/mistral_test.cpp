@@ -6,8 +6,8 @@
 
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/windowed.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/model/hugging_face/config.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mistral.hpp>
 

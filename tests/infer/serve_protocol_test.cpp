@@ -1,8 +1,8 @@
 #include <heddle/core/config.hpp>
 
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
-#include <heddle/infer/serve/json/openapi.hpp>
-#include <heddle/infer/serve/tokenizer/running_call.hpp>
+#include <heddle/infer/serve/openai/openapi.hpp>
+#include <heddle/infer/serve/openai/running_call.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 
 #include "catch.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/infer/engine.hpp>
-#include <heddle/infer/serve/httplib/server.hpp>
+#include <heddle/infer/serve/http/server.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 

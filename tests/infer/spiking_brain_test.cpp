@@ -9,7 +9,7 @@
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/windowed.hpp>
 #include <heddle/io/json/strict.hpp>
-#include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/safetensors/reader.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/spiking_brain.hpp>
 

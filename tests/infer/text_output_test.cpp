@@ -2,7 +2,7 @@
 
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
 #include <heddle/infer/engine.hpp>
-#include <heddle/infer/tokenizer/text_output.hpp>
+#include <heddle/infer/text_output.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 
 #include "catch.hpp"

@@ -2,8 +2,8 @@
 #include <heddle/core/config.hpp>
 
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
+#include <heddle/io/chat/samples.hpp>
 #include <heddle/io/checksum.hpp>
-#include <heddle/io/tokenizer/chat_samples.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 
 #include "catch.hpp"

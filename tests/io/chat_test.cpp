@@ -2,7 +2,7 @@
 #include <heddle/core/config.hpp>
 
 #if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/tokenizer/chat.hpp>
+#include <heddle/io/chat/chat.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 
 #include "catch.hpp"

@@ -106,7 +106,7 @@ TEST_CASE("what heddle wrote below a folder is not trained on", "[io][corpus]") 
   heddle::observe::trace_metadata about;
   about.about = {{"run", "x"}};
   heddle::observe::write_chrome_trace((folder / "deep/other.json").string(), events, about);
-  put(folder / "timeline.svg", heddle::detail::svg_drawing().page("", 100, 50, "#ffffff"));
+  put(folder / "timeline.svg", heddle::svg_drawing().page("", 100, 50, "#ffffff"));
   CHECK(text_of(io::corpus(folder.path)) == "A\nZ");
   CHECK(io::corpus(folder.path).fingerprint() == before);
   // Other files of those kinds are text, and so is one that is named.

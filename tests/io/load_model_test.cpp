@@ -6,8 +6,8 @@
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/safetensors/writer.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/read_parameters.hpp>

@@ -10,8 +10,8 @@
 #include <heddle/train/step_batches.hpp>
 
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/json/mds.hpp>
 #include <heddle/io/tokenizer/json_string.hpp>
+#include <heddle/io/tokens/mds.hpp>
 #endif
 #if defined(HEDDLE_HAS_ZSTD)
 #include <heddle/io/zstd/decompress.hpp>

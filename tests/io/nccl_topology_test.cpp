@@ -1,7 +1,7 @@
 #include <heddle/core/config.hpp>
 
 #if __has_include(<pugixml.hpp>)
-#include <heddle/io/pugixml/nccl_topology.hpp>
+#include <heddle/io/nccl_topology.hpp>
 
 #include "catch.hpp"
 

@@ -4,8 +4,8 @@
 
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/core/random.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/safetensors/writer.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -212,18 +212,20 @@ TEST_CASE("matrices of folders that Python wrote have the sums that it found", "
   constexpr std::int64_t whole = heddle::scale_blocks::whole;
   const heddle::quantized_weights each_row(heddle::scale_blocks{1, whole});
   using form = heddle::quantized_weights::form;
-  for (const auto& [name, how] :
-       std::vector<std::pair<std::string, heddle::quantized_weights>>{{"phi3_gptq", gptq},
-                                                                      {"llama_gptq3", {form::gptq, 3, 32}},
-                                                                      {"qwen2_awq", {form::awq, 4, 8}},
-                                                                      {"llama_int4", {form::packed, 4, 12}},
-                                                                      {"qwen3_int8", each_row},
-                                                                      {"llama_fp8_tensor", heddle::scale_blocks{}},
-                                                                      {"qwen2_fp8_channel", each_row},
-                                                                      {"qwen3_mxfp4", {form::mxfp4, 4, 32}}}) {
+  for (const auto& [name, how] : std::vector<std::pair<std::string, heddle::quantized_weights>>{
+           {"phi3_gptq", gptq},
+           {"llama_gptq3", {form::gptq, 3, 32}},
+           {"qwen2_awq", {form::awq, 4, 8}},
+           {"llama_int4", {form::packed, 4, 12}},
+           {"qwen3_int8", each_row},
+           {"llama_fp8_tensor", heddle::scale_blocks{}},
+           {"qwen2_fp8_channel", each_row},
+           {"qwen3_mxfp4", {form::mxfp4, 4, 32}},
+           {"gpt_oss_mxfp4", {form::stacked_mxfp4, 4, 32}}}) {
     const io::safetensors_folder read(models / name, how);
     const auto expected = io::read_json(models / name / "expected.json");
-    CHECK(read.quantized().matrices == std::ssize(expected.at("sums")));
+    const std::int64_t together = how.how == form::stacked_mxfp4 ? 5 : 1;  // experts in a tensor
+    CHECK(read.quantized().matrices == together * std::ssize(expected.at("sums")));
     for (const auto& [at, sum] : expected.at("sums").items()) {
       CAPTURE(name, at);
       const auto tensor = read.tensor(at);
@@ -278,6 +280,49 @@ TEST_CASE("matrices of MXFP4 read as numbers of E2M1 times powers of two", "[io]
   const io::safetensors_folder none(folder / "none", how);
   const auto of_none = none.tensor("x.weight");
   CHECK_THROWS_WITH(of_none.read(0, std::span(all)), Catch::Contains("a scale should be finite"));
+}
+
+TEST_CASE("matrices of all experts in MXFP4 read as one tensor, from any element on", "[io][safetensors][quantized]") {
+  using namespace quantized_test;
+  // Two experts of 3 x 64: six rows of two blocks of 16 bytes.
+  std::vector<std::uint8_t> codes(2 * 3 * 2 * 16), exponents(2 * 3 * 2);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(37 * i + i / 11);
+  for (std::size_t i = 0; i < exponents.size(); ++i) exponents[i] = static_cast<std::uint8_t>(121 + i);
+  constexpr float numbers[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  std::vector<float> want;
+  for (std::size_t i = 0; i < 2 * codes.size(); ++i)
+    want.push_back(std::ldexp(numbers[codes[i / 2] >> (i % 2 * 4) & 15], exponents[i / 32] - 127));
+  const heddle::quantized_weights how(heddle::quantized_weights::form::stacked_mxfp4, 4, 32);
+  const scratch_folder folder("safetensors");
+  const auto write = [&](const char* name, std::vector<std::int64_t> blocks, std::vector<std::int64_t> scales) {
+    io::write_safetensors_folder(
+        folder / name,
+        std::vector<io::safetensors_output>{
+            io::safetensors_of("e.gate_up_proj_blocks", std::move(blocks), std::span<const std::uint8_t>(codes)),
+            io::safetensors_of("e.gate_up_proj_scales", std::move(scales), std::span<const std::uint8_t>(exponents))},
+        1);
+  };
+  write("m", {2, 3, 2, 16}, {2, 3, 2});
+  const io::safetensors_folder read(folder / "m", how);
+  CHECK((read.contains("e.gate_up_proj") && !read.contains("e.down_proj")));
+  CHECK((read.is_scales("e.gate_up_proj_blocks") && read.is_scales("e.gate_up_proj_scales")));
+  CHECK((read.quantized().matrices == 2 && read.quantized().elements == 384 && read.quantized().stored_bytes == 204));
+  const io::safetensors_reader reader(read);  // with a window of its own
+  const auto tensor = reader.tensor("e.gate_up_proj");
+  CHECK(std::vector(tensor.shape().begin(), tensor.shape().end()) == std::vector<std::int64_t>{2, 3, 64});
+  for (const std::size_t first : {0u, 1u, 63u, 64u, 200u, 383u}) {
+    std::vector<float> all(384 - first);
+    tensor.read(static_cast<std::int64_t>(first), std::span(all));
+    CHECK(all == std::vector<float>(want.begin() + static_cast<std::ptrdiff_t>(first), want.end()));
+  }
+  const auto refused = [&](const char* name, const char* says) {
+    const io::safetensors_folder other(folder / name, how);
+    CHECK_THROWS_WITH(other.tensor("e.gate_up_proj"), Catch::Contains(says));
+  };
+  write("flat", {6, 2, 16}, {2, 3, 2});
+  refused("flat", "should be blocks of 32 numbers in 4 bits, [experts, out, in / 32, 16], it is [6,2,16]");
+  write("wide", {2, 3, 2, 16}, {2, 2, 3});
+  refused("wide", "needs the shape [2,3,2], it is [2,2,3]");
 }
 
 TEST_CASE("8-bit matrices with one scale, or one for each row, and what goes beside them",

@@ -6,7 +6,7 @@
 #include <heddle/io/store_saves.hpp>
 
 #if __has_include(<curl/curl.h>) && __has_include(<pugixml.hpp>) && defined(HEDDLE_TEST_CURL)
-#include <heddle/io/curl/s3.hpp>
+#include <heddle/io/s3/store.hpp>
 #define HEDDLE_TEST_HAS_S3 1
 #endif
 

@@ -2,8 +2,8 @@
 #include "catch.hpp"
 
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/safetensors_parts.hpp>
+#include <heddle/io/safetensors/parts.hpp>
+#include <heddle/io/safetensors/reader.hpp>
 
 #include <cmath>
 #include <cstdint>

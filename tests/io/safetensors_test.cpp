@@ -3,8 +3,8 @@
 
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/core/random.hpp>
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/safetensors_writer.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/safetensors/writer.hpp>
 
 #include <algorithm>
 #include <array>
@@ -171,10 +171,10 @@ TEST_CASE("elements convert as torch converts them", "[io][safetensors]") {
     CHECK(nearest(halves[i]));
     CHECK(nearest(brains[i]));
   }
-  CHECK(heddle::detail::converted<heddle::bf16>(1 + std::ldexp(1.0, -8) + std::ldexp(1.0, -40)).bits == 0x3f81);
-  CHECK(heddle::detail::converted<heddle::bf16>(1 + std::ldexp(1.0, -8)).bits == 0x3f80);
-  CHECK(heddle::detail::converted<heddle::f16>(65519.999999).bits == 0x7bff);
-  CHECK(heddle::detail::converted<heddle::f16>(65520.0).bits == 0x7c00);
+  CHECK(heddle::converted<heddle::bf16>(1 + std::ldexp(1.0, -8) + std::ldexp(1.0, -40)).bits == 0x3f81);
+  CHECK(heddle::converted<heddle::bf16>(1 + std::ldexp(1.0, -8)).bits == 0x3f80);
+  CHECK(heddle::converted<heddle::f16>(65519.999999).bits == 0x7bff);
+  CHECK(heddle::converted<heddle::f16>(65520.0).bits == 0x7c00);
 }
 
 TEST_CASE("reads out of bounds and of other types are refused", "[io][safetensors]") {

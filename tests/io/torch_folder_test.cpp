@@ -2,7 +2,7 @@
 #include "catch.hpp"
 
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/json/torch_folder.hpp>
+#include <heddle/io/torch/folder.hpp>
 #include <heddle/tensor/tensor_source.hpp>
 
 #include <chrono>

@@ -60,6 +60,7 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::offered<co::half_product_facet, tested, hd::bf16>);
   STATIC_REQUIRE(co::offers<tested, float, co::rms_norm_facet>);
   STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::relu>>);
+  STATIC_REQUIRE(co::offers<tested, double, co::gated_facet<co::clamped_swiglu>>);
   STATIC_REQUIRE(co::offers<tested, float, co::rotary_facet>);
   STATIC_REQUIRE(co::sliced_attention_facet::offered<tested, float>);
   STATIC_REQUIRE(co::offers<tested, double, co::squared_error_facet>);
@@ -134,14 +135,15 @@ namespace {
 // The facets of the host's backend.
 using facets_of_elements =
     std::tuple<co::product_facet, co::elementwise_facet, co::layer_norm_facet, co::rms_norm_facet, co::rotary_facet,
-               co::attention_facet, co::sliced_attention_facet, co::capped_attention_facet,
+               co::attention_facet, co::sliced_attention_facet, co::capped_attention_facet, co::attention_sinks_facet,
                co::capped_cross_entropy_facet, co::soft_cap_facet, co::embedding_facet, co::cache_facet,
                co::cross_entropy_facet, co::weighted_cross_entropy_facet, co::loss_facet, co::squared_error_facet,
                co::image_facet, co::reduction_facet, co::optimizer_facet, co::reversible_optimizer_facet,
                co::routing_facet, co::expert_balance_facet, co::choice_limit_facet, co::expert_choice_facet,
                co::head_part_facet, co::grouped_product_facet, co::gated_facet<co::silu>,
-               co::gated_facet<co::gelu_tanh>, co::gated_facet<co::relu>, co::cast_facet<hd::bf16>,
-               co::cast_facet<hd::f16>, co::stochastic_cast_facet, co::master_optimizer_facet<hd::bf16, hd::bf16>>;
+               co::gated_facet<co::gelu_tanh>, co::gated_facet<co::relu>, co::gated_facet<co::clamped_swiglu>,
+               co::cast_facet<hd::bf16>, co::cast_facet<hd::f16>, co::stochastic_cast_facet,
+               co::master_optimizer_facet<hd::bf16, hd::bf16>>;
 }  // namespace
 TEST_CASE("the backend on Kokkos has the facets of the host's backend", "[kokkos][law]") {
   const auto all = []<class T, class... F>(std::type_identity<T>, std::tuple<F...>*) {

@@ -97,7 +97,7 @@ class golden_run {
   auto& queue() { return backend_.queue(); }
   template <class Row>
   static auto part_of(const Row& row, const md::parameter& p) {
-    return hd::detail::part_of_row<space>(row, p.offset, p.count);
+    return hd::part_of_row<space>(row, p.offset, p.count);
   }
   template <class Row>
   auto read(const Row& row) {

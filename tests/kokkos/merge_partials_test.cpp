@@ -29,7 +29,7 @@ constexpr std::int64_t rows = 7, heads = 3, size = 5;
 template <class T>
 hd::buffer<T, space> there(tested& b, const std::vector<T>& x) {
   hd::buffer<T, space> made(b.queue(), static_cast<std::int64_t>(x.size()));
-  b.queue().copy(std::span<const T>(x), hd::detail::row_at<space>(made.address(), static_cast<std::int64_t>(x.size())));
+  b.queue().copy(std::span<const T>(x), hd::row_at<space>(made.address(), static_cast<std::int64_t>(x.size())));
   return made;
 }
 
@@ -65,7 +65,7 @@ void check(std::uint64_t seed) {
   std::vector<float> got(out.size()), got_lse(lse.size());
   const auto back = [&](auto& from, std::vector<float>& to) {
     const float* const address = from.address();
-    b.queue().copy(hd::detail::row_at<space>(address, static_cast<std::int64_t>(to.size())), std::span<float>(to));
+    b.queue().copy(hd::row_at<space>(address, static_cast<std::int64_t>(to.size())), std::span<float>(to));
   };
   back(d_out, got);
   back(d_lse, got_lse);

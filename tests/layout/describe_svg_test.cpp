@@ -108,10 +108,10 @@ TEST_CASE("describe_svg refuses what describe refuses", "[layout][describe][svg]
 }
 
 TEST_CASE("numbers and texts of a drawing", "[core][svg]") {
-  CHECK(detail::svg_number(1.0) == "1");
-  CHECK(detail::svg_number(0.05) == "0.05");
-  CHECK(detail::svg_number(-2.5) == "-2.5");
-  CHECK(detail::svg_escaped("a<b> & \"c\"\n") == "a&lt;b&gt; &amp; &quot;c&quot; ");
-  CHECK(detail::svg_fitted("short", 10.0, 100.0) == "short");
-  CHECK(detail::svg_text_width(detail::svg_fitted(std::string(100, 'x'), 10.0, 100.0), 10.0) <= 100.0);
+  CHECK(svg_number(1.0) == "1");
+  CHECK(svg_number(0.05) == "0.05");
+  CHECK(svg_number(-2.5) == "-2.5");
+  CHECK(svg_escaped("a<b> & \"c\"\n") == "a&lt;b&gt; &amp; &quot;c&quot; ");
+  CHECK(svg_fitted("short", 10.0, 100.0) == "short");
+  CHECK(svg_text_width(svg_fitted(std::string(100, 'x'), 10.0, 100.0), 10.0) <= 100.0);
 }

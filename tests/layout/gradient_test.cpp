@@ -49,7 +49,7 @@ constexpr bool is_its_own_inverse() {
                typename placed<Code / 25, tp, 1>::type>;
   using D = hd::dual<L>;
   constexpr auto flips = [](auto a, auto b) {
-    using role = hd::detail::axis_role;
+    using role = hd::axis_role;
     return a.role == role::replicated ? b.role == role::partial
            : a.role == role::partial  ? b.role == role::replicated
                                       : a.role == b.role && a.dim == b.dim && a.level == b.level && a.how == b.how;

@@ -19,7 +19,7 @@ namespace op = hd::op;
 // Law: no legal layouts of the operands, with the axes that nothing refuses doing what they did, are reached with fewer
 // bytes than the repair. Against all of them, at the planner's price.
 namespace {
-using hd::detail::axis_role, hd::detail::axis_table, hd::detail::axis_use;
+using hd::axis_role, hd::detail::axis_table, hd::detail::axis_use;
 
 // Bytes that a rank sends on average, in tensors, by the planner's search.
 template <std::size_t Axes>

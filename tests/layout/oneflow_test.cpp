@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace hd = heddle;
-using hd::detail::axis_role;
+using hd::axis_role;
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 namespace hd = heddle;
-using hd::step_kind, hd::detail::axis_role, hd::detail::axis_use;
+using hd::step_kind, hd::axis_role, hd::detail::axis_use;
 
 namespace {
 using table = hd::detail::axis_table<2>;

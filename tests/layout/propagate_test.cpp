@@ -82,7 +82,7 @@ TEST_CASE("shapes of an einsum must agree letter by letter", "[layout][propagate
 // ---- every combination of placements on two axes, against brute force ----------------------------------------------------
 namespace {
 using table = hd::detail::axis_table<2>;
-using hd::detail::axis_role, hd::detail::axis_use;
+using hd::axis_role, hd::detail::axis_use;
 constexpr std::array<int, 2> extents{2, 3};
 constexpr int world = 6;
 

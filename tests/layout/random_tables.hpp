@@ -13,7 +13,7 @@
 template <std::size_t Axes>
 heddle::detail::axis_table<Axes> random_table(int dims, bool varying, std::mt19937_64& random, int policy_count = 3) {
   namespace hd = heddle;
-  using hd::detail::axis_role, hd::detail::axis_table, hd::detail::axis_use;
+  using hd::axis_role, hd::detail::axis_table, hd::detail::axis_use;
   using hd::detail::functions_of;
   static constexpr const hd::detail::split_functions* policies[]{
       &functions_of<hd::split::balanced>, &functions_of<hd::split::zigzag>, &functions_of<hd::split::ragged<2, 1>>};

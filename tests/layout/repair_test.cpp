@@ -16,7 +16,7 @@ using hd::cp, hd::dp, hd::pp, hd::tp;
 
 // Law: every combination of layouts has a repair, and after it the operator is legal.
 namespace {
-using hd::detail::axis_role, hd::detail::axis_table, hd::detail::axis_use;
+using hd::axis_role, hd::detail::axis_table, hd::detail::axis_use;
 
 struct repairs {
   int refused = 0, unrepaired = 0, moved_sizes = 0, changed_varying = 0;

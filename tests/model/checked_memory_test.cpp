@@ -31,7 +31,7 @@ using mesh = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::dp>, hd::axis<hd::tp>>;
 // The elements of a row on the host.
 template <class Backend, class Row>
 auto read(Backend& backend, const Row& row) {
-  std::vector<hd::detail::element_of<const Row>> values(static_cast<std::size_t>(row.size()));
+  std::vector<hd::element_of<const Row>> values(static_cast<std::size_t>(row.size()));
   backend.queue().copy(row, values);
   backend.queue().wait();
   return values;
@@ -65,7 +65,7 @@ result train(const typename Model::config& config, World& world) {
   const auto stream = first.boundary_elements(2), v = std::int64_t{config.vocabulary};
   auto up = room(backend, stream), down = room(backend, stream), logits = room(backend, 2 * v);
   const auto part_of = [](auto& memory, std::int64_t n) {
-    return hd::detail::row_at<typename Backend::space>(memory.address(), n);
+    return hd::row_at<typename Backend::space>(memory.address(), n);
   };
   std::vector<std::int32_t> tokens[2], targets[2];
   result r;

@@ -74,9 +74,11 @@ struct problem {
   bool by_weight = true;
   double balance = 0;
   numbers x, dy, router, w1, w2, w3;
+  numbers router_bias{}, b1{}, b2{}, b3{};  // empty: none, and units are not clamped
 };
 struct answer {
   numbers y, dx, router, w1, w2, w3;
+  numbers router_bias{}, b1{}, b2{}, b3{};
 };
 
 problem random_problem(std::int64_t rows, std::int64_t experts, std::int64_t chosen, std::uint64_t seed) {
@@ -88,6 +90,17 @@ problem random_problem(std::int64_t rows, std::int64_t experts, std::int64_t cho
   p.w1 = draw(experts * p.ffn * p.width);
   p.w2 = draw(experts * p.width * p.ffn);
   p.w3 = draw(experts * p.ffn * p.width);
+  return p;
+}
+// The same with biases of the router and in experts, and units like those of GPT-OSS, some of which are beyond their limits.
+problem biased_problem(std::int64_t rows, std::int64_t experts, std::int64_t chosen, std::uint64_t seed) {
+  problem p = random_problem(rows, experts, chosen, seed);
+  for (double& w : p.w1) w *= 4;
+  for (double& w : p.w3) w *= 4;
+  p.router_bias = random_vector(experts, seed + 50, 0.7);
+  p.b1 = random_vector(experts * p.ffn, seed + 51, 3.0);
+  p.b2 = random_vector(experts * p.width, seed + 52, 1.0);
+  p.b3 = random_vector(experts * p.ffn, seed + 53, 3.0);
   return p;
 }
 // Every token prefers this expert by far.
@@ -109,6 +122,7 @@ std::vector<chosen_experts> choose(const problem& p) {
   const auto w = static_cast<std::size_t>(p.width);
   for (std::size_t r = 0; r < static_cast<std::size_t>(p.rows); ++r) {
     numbers logits(static_cast<std::size_t>(p.experts), 0.0);
+    if (!p.router_bias.empty()) logits = p.router_bias;
     for (std::size_t e = 0; e < logits.size(); ++e)
       for (std::size_t d = 0; d < w; ++d) logits[e] += p.router[e * w + d] * p.x[r * w + d];
     chosen_experts c;
@@ -159,6 +173,10 @@ answer by_definition(const problem& p, const std::vector<chosen_experts>& choice
   a.w1.assign(p.w1.size(), 0);
   a.w2.assign(p.w2.size(), 0);
   a.w3.assign(p.w3.size(), 0);
+  const bool biased = !p.b1.empty();
+  for (const auto [to, from] : {std::pair(&a.router_bias, &p.router_bias), std::pair(&a.b1, &p.b1),
+                                std::pair(&a.b2, &p.b2), std::pair(&a.b3, &p.b3)})
+    to->assign(from->size(), 0);
   for (std::size_t r = 0; r < static_cast<std::size_t>(p.rows); ++r) {
     const double *x = p.x.data() + r * w, *dy = p.dy.data() + r * w;
     const auto& order = choices[r].order;
@@ -177,11 +195,27 @@ answer by_definition(const problem& p, const std::vector<chosen_experts>& choice
           g[i] += p.w1[(e * f + i) * w + d] * x[d];
           u[i] += p.w3[(e * f + i) * w + d] * x[d];
         }
+      // m alpha-sigmoid(m) (c + 1) with m and c the clamped gate and up, and its derivatives.
+      numbers of_gate(f, 0.0), of_up(f, 0.0);
       const auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
-      for (std::size_t i = 0; i < f; ++i) h[i] = g[i] * sigmoid(g[i]) * u[i];
+      for (std::size_t i = 0; i < f; ++i) {
+        if (biased) {
+          g[i] += p.b1[e * f + i], u[i] += p.b3[e * f + i];
+          const double m = (std::min)(g[i], 7.0), c = (std::max)(-7.0, (std::min)(u[i], 7.0)), s = sigmoid(1.702 * m);
+          h[i] = m * s * (c + 1);
+          of_gate[i] = g[i] > 7 ? 0.0 : (c + 1) * (s + 1.702 * m * s * (1 - s));
+          of_up[i] = std::abs(u[i]) > 7 ? 0.0 : m * s;
+        } else {
+          const double s = sigmoid(g[i]);
+          h[i] = g[i] * s * u[i];
+          of_gate[i] = u[i] * s * (1 + g[i] * (1 - s));
+          of_up[i] = g[i] * s;
+        }
+      }
       double along = 0;
       for (std::size_t d = 0; d < w; ++d) {
         for (std::size_t i = 0; i < f; ++i) out[d] += p.w2[(e * w + d) * f + i] * h[i];
+        if (biased) out[d] += p.b2[e * w + d], a.b2[e * w + d] += v * dy[d];
         a.y[r * w + d] += v * out[d];
         along += dy[d] * out[d];
         for (std::size_t i = 0; i < f; ++i) {
@@ -191,7 +225,8 @@ answer by_definition(const problem& p, const std::vector<chosen_experts>& choice
       }
       slope.push_back(along);
       for (std::size_t i = 0; i < f; ++i) {
-        const double s = sigmoid(g[i]), dg = dh[i] * u[i] * s * (1 + g[i] * (1 - s)), du = dh[i] * g[i] * s;
+        const double dg = dh[i] * of_gate[i], du = dh[i] * of_up[i];
+        if (biased) a.b1[e * f + i] += dg, a.b3[e * f + i] += du;
         for (std::size_t d = 0; d < w; ++d) {
           a.w1[(e * f + i) * w + d] += dg * x[d];
           a.w3[(e * f + i) * w + d] += du * x[d];
@@ -201,6 +236,7 @@ answer by_definition(const problem& p, const std::vector<chosen_experts>& choice
     }
     double mean = 0;
     for (std::size_t j = 0; j < order.size(); ++j) mean += weight[j] * slope[j];
+    for (std::size_t j = 0; biased && j < order.size(); ++j) a.router_bias[order[j]] += weight[j] * (slope[j] - mean);
     for (std::size_t j = 0; j < order.size(); ++j)
       for (std::size_t d = 0; d < w; ++d) {
         const double z = weight[j] * (slope[j] - mean);
@@ -290,7 +326,7 @@ auto& group_along(World& world, hd::type_list<Tags...>) {
 using memories = std::vector<ly::routing_memory<hd::host_memory>>;
 
 // A row is a sample. `again`: forward runs once more for what recomputation drops. `kept`: the memory of each rank from an earlier call.
-template <class How, class Limit, class Dispatch, class Mesh>
+template <class How, class Limit, class Dispatch, class Biases, class Mesh>
 found on_mesh(const Mesh& mesh, const problem& p, bool again, memories* kept) {
   found f;
   f.all.y.assign(p.x.size(), 0);
@@ -300,7 +336,11 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again, memories* kept) {
     using world_type = std::remove_reference_t<decltype(world)>;
     using stage_mesh = md::stage_mesh<Mesh, hd::pp, How>;
     using layouts = md::layouts<stage_mesh, How>;
-    using layer_type = ly::experts<hd::compute::softmax_of_chosen, hd::compute::silu, Limit, Dispatch>;
+    using rule = hd::compute::softmax_of_chosen;
+    using layer_type =
+        std::conditional_t<Biases::has,
+                           ly::experts<ly::with_bias<rule>, hd::compute::clamped_swiglu, Limit, Dispatch, Biases>,
+                           ly::experts<rule, hd::compute::silu, Limit, Dispatch>>;
     using run_type = ly::layer_run<double, layouts, backend, world_type>;
     const stage_mesh own_mesh = md::make_stage_mesh<stage_mesh>(world.mesh());
     const int rank = md::rank_in_stage_mesh<stage_mesh>(world.mesh(), world.rank());
@@ -320,10 +360,11 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again, memories* kept) {
     int id = 0;
     place.add_parameters(at, store, "", id, true);
     store.allocate();
-    const std::map<std::string, const numbers*> given{{"moe.gate.weight", &p.router},
-                                                      {"moe.experts.*.w1.weight", &p.w1},
-                                                      {"moe.experts.*.w2.weight", &p.w2},
-                                                      {"moe.experts.*.w3.weight", &p.w3}};
+    const std::map<std::string, const numbers*> given{
+        {"moe.gate.weight", &p.router},          {"moe.experts.*.w1.weight", &p.w1},
+        {"moe.experts.*.w2.weight", &p.w2},      {"moe.experts.*.w3.weight", &p.w3},
+        {"moe.gate.bias", &p.router_bias},       {"moe.experts.*.gate_proj.bias", &p.b1},
+        {"moe.experts.*.down_proj.bias", &p.b2}, {"moe.experts.*.up_proj.bias", &p.b3}};
     for (const md::parameter& one : store.table())
       md::for_each_run(one, [&](std::int64_t global, std::int64_t local, std::int64_t n) {
         std::copy_n(given.at(one.name)->begin() + global, n, store.weights().begin() + one.offset + local);
@@ -435,6 +476,10 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again, memories* kept) {
       numbers& to = one.name.find("w1") != std::string::npos   ? f.all.w1
                     : one.name.find("w2") != std::string::npos ? f.all.w2
                     : one.name.find("w3") != std::string::npos ? f.all.w3
+                    : one.name == "moe.gate.bias"              ? f.all.router_bias
+                    : one.name.ends_with("gate_proj.bias")     ? f.all.b1
+                    : one.name.ends_with("down_proj.bias")     ? f.all.b2
+                    : one.name.ends_with("up_proj.bias")       ? f.all.b3
                                                                : f.all.router;
       to.resize(static_cast<std::size_t>(one.global_count()), 0.0);
       md::for_each_run(one, [&](std::int64_t global, std::int64_t local, std::int64_t n) {
@@ -447,14 +492,15 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again, memories* kept) {
   return f;
 }
 
-template <class How, class Limit = ly::dropless, class Dispatch = ly::send_choices, class Mesh>
+template <class How, class Limit = ly::dropless, class Dispatch = ly::send_choices, class Biases = ly::no_biases,
+          class Mesh>
 found check(const Mesh& mesh, const problem& p, bool again = false, memories* kept = nullptr) {
   auto choices = choose(p);
   std::int64_t dropped = 0;
   if constexpr (Limit::drops) dropped = drop(p, choices, runs_of<How>(mesh, p.rows));
   answer expected = by_definition(p, choices);
   if (p.balance > 0) add_balance(p, choices, runs_of<How>(mesh, p.rows), expected);
-  found got = on_mesh<How, Limit, Dispatch>(mesh, p, again, kept);
+  found got = on_mesh<How, Limit, Dispatch, Biases>(mesh, p, again, kept);
   got.dropped = dropped;
   INFO("mesh " << to_string(mesh) << ", rows " << p.rows << ", experts " << p.experts << ", chosen " << p.chosen
                << ", again " << again);
@@ -465,6 +511,12 @@ found check(const Mesh& mesh, const problem& p, bool again = false, memories* ke
   CHECK(relative_error(got.all.w1, expected.w1) < 1e-10);
   CHECK(relative_error(got.all.w2, expected.w2) < 1e-10);
   CHECK(relative_error(got.all.w3, expected.w3) < 1e-10);
+  if (Biases::has) {
+    CHECK(relative_error(got.all.router_bias, expected.router_bias) < 1e-10);
+    CHECK(relative_error(got.all.b1, expected.b1) < 1e-10);
+    CHECK(relative_error(got.all.b2, expected.b2) < 1e-10);
+    CHECK(relative_error(got.all.b3, expected.b3) < 1e-10);
+  }
   return got;
 }
 
@@ -521,6 +573,32 @@ TEST_CASE("experts over ranks with the same samples equal the definition", "[mod
 }
 TEST_CASE("experts over ranks with other samples equal the definition", "[model][experts][ranks]") {
   on_all_meshes<other_samples>();
+}
+TEST_CASE("experts with biases and clamped units equal the definition, their biases added once",
+          "[model][experts][ranks]") {
+  const auto on = []<class How, class Dispatch, class Mesh>(std::type_identity<How>, Dispatch, const Mesh& mesh) {
+    using limit = ly::dropless;
+    check<How, limit, Dispatch, ly::with_biases>(mesh, biased_problem(11, 5, 2, 2100));
+    check<How, limit, Dispatch, ly::with_biases>(mesh, biased_problem(7, 4, 3, 2200), true);
+    check<How, limit, Dispatch, ly::with_biases>(mesh, biased_problem(3, 2, 1, 2300));
+    problem one = biased_problem(9, 5, 1, 2400);
+    prefer(one, 3);
+    check<How, limit, Dispatch, ly::with_biases>(mesh, one, true);
+    check<How, limit, Dispatch, ly::with_biases>(mesh, biased_problem(1, 5, 2, 2500), true);
+  };
+  using units_and_samples = hd::sharding<hd::dim::split<hd::dim::samples, dp>, hd::dim::split<hd::dim::experts, ep>,
+                                         hd::dim::split<hd::dim::samples, tp>, hd::dim::split<hd::dim::ffn, tp>>;
+  for (const mesh_type& mesh : meshes) {
+    on(std::type_identity<same_samples>{}, ly::send_choices{}, mesh);
+    on(std::type_identity<other_samples>{}, ly::send_choices{}, mesh);
+    on(std::type_identity<units_and_samples>{}, ly::send_choices{}, mesh);
+  }
+  for (const mesh_type& mesh : {mesh_type(1, 1, 1), mesh_type(1, 2, 2), mesh_type(2, 1, 3)})
+    on(std::type_identity<units_and_samples>{}, ly::gather_rows{}, mesh);
+  using layer_type =
+      ly::experts<ly::with_bias<>, hd::compute::clamped_swiglu, ly::dropless, ly::send_choices, ly::with_biases>;
+  STATIC_REQUIRE(ly::count_parameters(layer_type("moe", "router", 3, 2, 5, 7)) ==
+                 3 * (3 * 5 * 7 + 2 * 7 + 5) + 3 * 5 + 3);
 }
 TEST_CASE("rows that travel to experts have the bytes of the formula", "[model][experts][ranks]") {
   const problem p = random_problem(12, 6, 2, 700);

@@ -2,8 +2,8 @@
 #include "catch.hpp"
 
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/model/json/hugging_face.hpp>
-#include <heddle/model/json/hugging_face_weights.hpp>
+#include <heddle/model/hugging_face/config.hpp>
+#include <heddle/model/hugging_face/weights.hpp>
 #include <heddle/model/kept_blocks.hpp>
 #include <heddle/model/with_model.hpp>
 
@@ -114,6 +114,10 @@ struct found_family {
   template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::gemma2<T, How, Tied>>, const md::gemma2_config&) const {
     return Tied ? "tied gemma2" : "gemma2";
+  }
+  template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::gpt_oss<T, How, Tied>>, const md::gpt_oss_config&) const {
+    return Tied ? "tied gpt_oss" : "gpt_oss";
   }
   template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::gemma3<T, How, Tied>>, const md::gemma3_config&) const {
@@ -399,6 +403,31 @@ TEST_CASE("configurations of Gemma-2 that transformers wrote", "[model][hugging_
   CHECK_THROWS_WITH(wrong.validate(), "heddle: gemma2_config.score_cap must be positive and finite, got 0");
   CHECK(md::layers::training_flops(md::describe_gemma2(c), 9) == Approx(c.flops_per_token(9)));
   CHECK(std::get<md::gemma2_config>(md::with_blocks(found, "1,3").config).global_every == 1);
+}
+TEST_CASE("configurations of GPT-OSS that transformers wrote", "[model][hugging_face]") {
+  const json written = config_of("gpt_oss");
+  const auto found = md::from_config(written);
+  CHECK(md::with_model<float>(found, found_family{}) == "gpt_oss");
+  CHECK(found.family() == "gpt_oss");
+  const auto c = std::get<md::gpt_oss_config>(found.config);
+  CHECK(std::tuple(c.window, c.global_every, c.theta, c.experts, c.chosen, c.head_dim(), c.yarn.factor, c.yarn.whole) ==
+        std::tuple(7, 2, 1000.0, 6, 2, 6, 8.0, false));
+  CHECK(to_string(c).find("gpt_oss layers=4 ") == 0);
+  CHECK(to_string(c).find(" experts=6 chosen=2 window=7 global_every=2") != std::string::npos);
+  const auto left_out = md::from_config({{"model_type", "gpt_oss"}});
+  CHECK_FALSE(left_out.tied);
+  CHECK(std::get<md::gpt_oss_config>(left_out.config) == md::gpt_oss_120b());
+  CHECK(refusal(with(written, "swiglu_limit", 5.0)).find("'swiglu_limit': expected 7.0, got 5.0") != std::string::npos);
+  CHECK(refusal(with(written, "attention_bias", false)).find("'attention_bias'") != std::string::npos);
+  CHECK(refusal(with(written, "experts_per_token", 3)).find("'experts_per_token': expected 2, got 3") !=
+        std::string::npos);
+  CHECK(refusal(with(written, "layer_types", json::array())).find("'layer_types'") != std::string::npos);
+  md::gpt_oss_config wrong = c;
+  wrong.window = 0;
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: gpt_oss_config.window must be 1 to 16777216, got 0");
+  CHECK(md::layers::count_parameters(md::describe_gpt_oss(c)) == c.parameters());
+  CHECK(md::layers::training_flops(md::describe_gpt_oss(c), 9) == Approx(c.flops_per_token(9)));
+  CHECK(std::get<md::gpt_oss_config>(md::with_blocks(found, "1,3").config).global_every == 1);
 }
 TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_face][mixtral]") {
   const json written = config_of("mixtral");
@@ -896,9 +925,9 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
       {json::object(),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text" or "gemma2", got nothing)"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text" or "gemma2" or "gpt_oss", got nothing)"},
       {with(gpt2, "model_type", "mamba"),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text" or "gemma2", got "mamba")"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mistral" or "mixtral" or "deepseek_v3" or "deepseek_v2" or "qwen3_moe" or "smollm3" or "granite" or "phi3" or "olmo2" or "gemma3_text" or "gemma2" or "gpt_oss", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},
@@ -1109,8 +1138,8 @@ TEST_CASE("a tensor with several parameters has the rows of all of them, or its 
     CHECK_THROWS_MATCHES(
         opened(of), hd::layout_error,
         Catch::Matchers::Message("heddle: the tensor " + name + ": the parameters in it have together the shape " +
-                                 hd::detail::shown_extents(std::vector<std::int64_t>{rows, config.width}) +
-                                 ", the tensor " + hd::detail::shown_extents(tensors.at(name))));
+                                 hd::shown_extents(std::vector<std::int64_t>{rows, config.width}) + ", the tensor " +
+                                 hd::shown_extents(tensors.at(name))));
   };
   const std::int64_t all = tensors.at(queries)[0];
   for (const int heads : {1, 3}) {  // the files have 2

@@ -436,6 +436,13 @@ TEST_CASE("attention with one product, and with grouped queries and rotary posit
     check("scores below a cap", attention, 8, 8);
   }
   {
+    using sinking = ly::grouped_attention<true, true, false, ly::storage::out_in, ly::no_adapter, true, ly::head_norm,
+                                          ly::storage::out_in, false, true>;
+    sinking attention = grouped<sinking>(2, 3, 2);
+    attention.window = 2;
+    check("sinks, a window and biases", attention, 12, 12);
+  }
+  {
     auto part = grouped(1, 2, 6);
     part.rotating = 4;
     part.longrope = {.count = 2, .original = 4, .table_factor = 1.3, .brief = {1, 1}, .extended = {2, 5}};

@@ -10,8 +10,8 @@
 #include <heddle/model/write_parameters.hpp>
 #include HEDDLE_GEMM_HEADER
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/model/hugging_face/config.hpp>
 
 #include <fstream>
 #endif

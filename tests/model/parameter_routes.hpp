@@ -188,7 +188,7 @@ std::vector<std::string> run_routes(const typename Source::config& c, const two_
       oracle.initialize(5);
       std::vector<typename Target::scalar> wanted(oracle.weights().size());
       std::transform(oracle.weights().begin(), oracle.weights().end(), wanted.begin(),
-                     [](auto x) { return hd::detail::converted<typename Target::scalar>(x); });
+                     [](auto x) { return hd::converted<typename Target::scalar>(x); });
       const auto there = to->on_host();
       for (const md::parameter& p : to->parameters()) {
         // In another element type parameters lie elsewhere in the flat buffer.

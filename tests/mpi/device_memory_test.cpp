@@ -170,8 +170,8 @@ struct trial {
     for (std::int64_t& n : counts) n *= 3;
     const int r = world.rank();
     const auto x = in_place.memory();
-    hd::reduce_scatter_v(queue, all, hd::detail::row_at<Space>(x.address(), 3 * all.size() * (all.size() + 1) / 2),
-                         hd::detail::row_at<Space>(x.address() + 3 * r * (r + 1) / 2, 3 * (r + 1)), counts, hd::plus{});
+    hd::reduce_scatter_v(queue, all, hd::row_at<Space>(x.address(), 3 * all.size() * (all.size() + 1) / 2),
+                         hd::row_at<Space>(x.address() + 3 * r * (r + 1) / 2, 3 * (r + 1)), counts, hd::plus{});
     note(in_place);
     auto largest = whole(2 * world.mesh().size());
     hd::all_reduce(queue, all, largest.memory(), hd::maximum{});

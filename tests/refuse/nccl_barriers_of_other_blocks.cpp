@@ -1,6 +1,6 @@
 // refuse: heddle: each block of the kernel waits at a barrier of its own, and the device communicator has another number of them: name nccl_grid<N> and nccl_device_comm<N> with one N
 // and: a_barrier_for_each_block<32, 16>
-#include <heddle/comm/nccl/device_comm.hpp>
+#include <heddle/nccl/device_comm.hpp>
 
 struct meets_peers {
   template <class Here>

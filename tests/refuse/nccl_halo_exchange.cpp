@@ -1,5 +1,5 @@
 // refuse: heddle: halo_exchange: this transport moves memory of a device, and the exchange packs in the host's
-#include <heddle/comm/nccl.hpp>
+#include <heddle/nccl/nccl.hpp>
 #include <heddle/tensor/halo_exchange.hpp>
 
 namespace hd = heddle;

@@ -1,5 +1,5 @@
 // refuse: heddle: NCCL folds with plus, multiplies, maximum and minimum only
-#include <heddle/comm/nccl.hpp>
+#include <heddle/nccl/nccl.hpp>
 
 struct concatenate {
   template <class T>

@@ -5,7 +5,7 @@
 
 struct open_to_all {
   open_to_all(open_to_all&&) noexcept {}
-  open_to_all& operator=(open_to_all&& other) noexcept { return heddle::v0::detail::replace(*this, std::move(other)); }
+  open_to_all& operator=(open_to_all&& other) noexcept { return heddle::move_assign(*this, std::move(other)); }
 };
 
 int main() {}

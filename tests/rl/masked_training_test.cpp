@@ -5,9 +5,9 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/io/dataset.hpp>
-#include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/safetensors/reader.hpp>
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/model/json/masked_models.hpp>
+#include <heddle/model/hugging_face/masked_models.hpp>
 #include <heddle/model/masked.hpp>
 #include <heddle/rl/objective.hpp>
 #include <heddle/rl/policy.hpp>

@@ -2,9 +2,9 @@
 #if __has_include(<nlohmann/json.hpp>)
 #include "catch.hpp"
 
-#include <heddle/rl/json/subprocess.hpp>
 #include <heddle/rl/line_process.hpp>
 #include <heddle/rl/reward.hpp>
+#include <heddle/rl/subprocess.hpp>
 
 #include <unistd.h>
 

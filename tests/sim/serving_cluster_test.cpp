@@ -73,7 +73,7 @@ int serving_places_of(int row) {
 
 // Rows: what was injected; columns: what stood on top; darker: more often.
 std::string confusion_svg(const std::vector<std::vector<int>>& counts, int seeds) {
-  hd::detail::svg_drawing picture;
+  hd::svg_drawing picture;
   constexpr double left = 190, top = 190, cell = 20;
   picture.words(16, 26, "injected (rows) and verdict on top (columns), " + std::to_string(seeds) + " seeds", 14,
                 "#1b1f24", "start", true);

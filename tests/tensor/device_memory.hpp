@@ -138,19 +138,19 @@ struct device_memory {
     template <class X>
       requires heddle::elements_in<X, device_memory>
     void zero(X&& x) {
-      void* const at = heddle::detail::first_element(x);
+      void* const at = heddle::first_element(x);
       const std::size_t bytes = bytes_of(x);
       jobs_.push_back([at, bytes] { std::memset(at, 0, bytes); });
     }
     template <class From, class To>
       requires(heddle::elements_in<From, device_memory> || heddle::elements_in<From, heddle::host_memory>) &&
               (heddle::elements_in<To, device_memory> || heddle::elements_in<To, heddle::host_memory>) &&
-              std::same_as<heddle::detail::element_of<From>, heddle::detail::element_of<To>>
+              std::same_as<heddle::element_of<From>, heddle::element_of<To>>
     void copy(const From& from, To&& to) {
-      const std::size_t n = heddle::detail::count_of(from), room = heddle::detail::count_of(to);
+      const std::size_t n = heddle::element_count(from), room = heddle::element_count(to);
       if (n != room) heddle::detail::throw_copy_of(n, room);
-      const void* const source = heddle::detail::first_element(from);
-      void* const target = heddle::detail::first_element(to);
+      const void* const source = heddle::first_element(from);
+      void* const target = heddle::first_element(to);
       const std::size_t bytes = bytes_of(from);
       if constexpr (!heddle::elements_in<From, device_memory> || !heddle::elements_in<To, device_memory>)
         with_host_ += static_cast<std::int64_t>(bytes);
@@ -174,7 +174,7 @@ struct device_memory {
    private:
     template <class X>
     static std::size_t bytes_of(const X& x) {
-      return heddle::detail::count_of(x) * sizeof(*heddle::detail::first_element(x));
+      return heddle::element_count(x) * sizeof(*heddle::first_element(x));
     }
     std::shared_ptr<pages> pages_ = std::make_shared<pages>();
     std::vector<std::function<void()>> jobs_{};

@@ -35,8 +35,7 @@ double inner_product(const hd::sharded<double, Rank, L>& x, const hd::sharded<do
   bool counts = true;  // once per identical value
   const auto extents = world.mesh().extents();
   for (std::size_t a = 0; a < extents.size(); ++a)
-    if (L::table.use[a].role == hd::detail::axis_role::identical &&
-        hd::detail::mesh_coordinate(extents, a, world.rank()) != 0)
+    if (L::table.use[a].role == hd::axis_role::identical && hd::detail::mesh_coordinate(extents, a, world.rank()) != 0)
       counts = false;
   if (counts)
     for (std::size_t i = 0; i < x.elements().size(); ++i) sum += x.elements()[i] * y.elements()[i];
@@ -52,7 +51,7 @@ hd::sharded<double, 2, L> random_tensor(const hd::shape<hd::dynamic, hd::dynamic
   std::uint64_t part = 0;
   const auto extents = world.mesh().extents();
   for (std::size_t a = 0; a < extents.size(); ++a)
-    if (L::table.use[a].role == hd::detail::axis_role::partial)
+    if (L::table.use[a].role == hd::axis_role::partial)
       part = part * 64 + 1 + static_cast<std::uint64_t>(hd::detail::mesh_coordinate(extents, a, world.rank()));
   const hd::counter_random random(seed, part);
   hd::detail::for_each_global_run(x.shape().extents(), x.layout().part(x.shape(), x.rank()),

@@ -13,7 +13,7 @@
 namespace value_level {
 
 namespace hd = heddle;
-using hd::detail::axis_role;
+using hd::axis_role;
 using hd::detail::axis_use;
 using operators = hd::type_list<hd::plus, hd::maximum>;
 

@@ -190,9 +190,10 @@ TEST_CASE("relatives of Llama are trained by shards of zero<3>, and with adapter
   half.longrope = {.count = 1, .original = 4, .table_factor = 1.2, .brief = {1.5}, .extended = {3}};
   const md::gemma3_config mixed(shape, 3, 2, 100, 5);
   const md::gemma2_config capped(shape, 3, 2, 5, 0.5, 1.5);
+  const md::gpt_oss_config sinking(md::mixtral_config(shape, 6, 2), 3);
   for (const int rank : {0, 3})
-    for (const md::any_config& config :
-         {any(half, rank, 6), any(md::olmo2_config(shape), rank, 6, false), any(mixed, rank, 6), any(capped, rank, 6)})
+    for (const md::any_config& config : {any(half, rank, 6), any(md::olmo2_config(shape), rank, 6, false),
+                                         any(mixed, rank, 6), any(capped, rank, 6), any(sinking, rank, 6, false)})
       for (const char* mesh : {"dp=3,pp=2", "dp=2,tp=3"}) {
         CAPTURE(to_string(config), mesh);
         const outcome kept = train<md::any_model<float>>(config, mesh, "1f1b", 2);

@@ -123,7 +123,7 @@ outcome train(const setup& s) {
           return trainer_type(world, o);
       }();
       using space = typename Backend::space;
-      using hd::detail::part_of_row;
+      using hd::part_of_row;
       auto& queue = hd::compute::queue_of(trainer.backend());
       if (!s.resume_from.empty()) {
         const std::int64_t step = tr::resume(trainer, s.resume_from).step;

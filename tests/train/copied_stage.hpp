@@ -36,8 +36,8 @@ class copied_stage {
       : queue_(&hd::compute::queue_of(backend)),
         here_(config, world, backend, part, slots, samples, n),
         memory_(*queue_, 2 * here_.flat_elements()),
-        weights_(hd::detail::row_at<space>(memory_.address(), here_.flat_elements())),
-        gradients_(hd::detail::row_at<space>(memory_.address() + here_.flat_elements(), here_.flat_elements())) {}
+        weights_(hd::row_at<space>(memory_.address(), here_.flat_elements())),
+        gradients_(hd::row_at<space>(memory_.address() + here_.flat_elements(), here_.flat_elements())) {}
 
   auto& queue() const { return *queue_; }
   std::int64_t boundary_elements(std::int64_t samples) const { return here_.boundary_elements(samples); }

@@ -14,7 +14,7 @@
 #include <heddle/train/explain_page.hpp>
 #include <heddle/train/peak_bytes.hpp>
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/train/json/cluster.hpp>
+#include <heddle/train/cluster_file.hpp>
 #endif
 
 #include <algorithm>

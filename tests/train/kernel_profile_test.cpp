@@ -9,7 +9,7 @@
 #include <heddle/train/explain.hpp>
 #include <heddle/train/measure_machine.hpp>
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/train/json/cluster.hpp>
+#include <heddle/train/cluster_file.hpp>
 #endif
 
 #include <array>

@@ -83,10 +83,10 @@ using over = hd::type_list<hd::dim::split<Dim, Axes>...>;
 template <class... S>
 hd::sharding<S...> as_sharding(hd::type_list<S...>);
 using every_way = decltype(as_sharding(
-    md::detail::joined<over<hd::dim::samples, dp, ep, etp>, over<hd::dim::heads, tp, tp_ep, tp_edp, sp>,
-                       over<hd::dim::vocabulary, tp, tp_ep, tp_edp, sp>, over<hd::dim::experts, ep, tp_ep, sp>,
-                       over<hd::dim::ffn, etp, tp>,
-                       hd::type_list<hd::dim::split<hd::dim::sequence, sp, hd::overlapped<2>>>>{}));
+    hd::joined_lists<over<hd::dim::samples, dp, ep, etp>, over<hd::dim::heads, tp, tp_ep, tp_edp, sp>,
+                     over<hd::dim::vocabulary, tp, tp_ep, tp_edp, sp>, over<hd::dim::experts, ep, tp_ep, sp>,
+                     over<hd::dim::ffn, etp, tp>,
+                     hd::type_list<hd::dim::split<hd::dim::sequence, sp, hd::overlapped<2>>>>{}));
 using other_samples = md::mixtral<double, every_way>;
 using folded_mesh = hd::mesh<hd::axis<dp>, hd::axis<ep>, hd::axis<etp>, hd::axis<pp>, hd::axis<tp>, hd::axis<tp_ep>,
                              hd::axis<tp_edp>, hd::axis<sp>>;

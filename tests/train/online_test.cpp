@@ -12,8 +12,8 @@
 #include <heddle/train/online/run_online.hpp>
 #include <heddle/train/online/solvers.hpp>
 #if __has_include(<zmq.hpp>)
-#include <heddle/train/online/zmq/receiver.hpp>
-#include <heddle/train/online/zmq/sender.hpp>
+#include <heddle/train/online/receiver.hpp>
+#include <heddle/train/online/sender.hpp>
 #endif
 
 #include <atomic>

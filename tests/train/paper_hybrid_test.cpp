@@ -13,7 +13,7 @@
 #include <heddle/train/measure_machine.hpp>
 #include <heddle/train/search_on_paper.hpp>
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/model/json/spiking_brain.hpp>
+#include <heddle/model/hugging_face/spiking_brain.hpp>
 #endif
 
 #include <array>

@@ -176,9 +176,9 @@ std::vector<std::vector<double>> steps(int d) {
     tr::sharded_optimizer<float, hd::optimizers::adamw, Precision, Zero, space> optimizer(queue, table, elements,
                                                                                           world.rank(), d);
     hd::buffer<float, space> weights(queue, elements), gradients(queue, elements);
-    const auto row = [&](auto& x) { return hd::detail::row_at<space>(x.address(), elements); };
+    const auto row = [&](auto& x) { return hd::row_at<space>(x.address(), elements); };
     const auto read = [&](std::vector<double>& to, auto x) {
-      const hd::read_on_host<hd::detail::element_of<decltype(x)>, space> here(queue, x);
+      const hd::read_on_host<hd::element_of<decltype(x)>, space> here(queue, x);
       for (const auto value : here.elements()) to.push_back(static_cast<double>(value));
     };
     std::vector<float> given = drawn(0);
@@ -256,7 +256,7 @@ TEST_CASE("products of operands rounded to bf16 have the bits of the host's in m
       const hd::dynamic_shape<2> square(n, n);
       const matrix a(x.address(), square), b(x.address() + n * n, square), c(y.address(), square);
       const stack experts(w.address(), hd::dynamic_shape<3>(3, n, n));
-      const auto groups = hd::detail::row_at<space>(offsets.address(), 4);
+      const auto groups = hd::row_at<space>(offsets.address(), 4);
       const auto note = [&](auto& from) {
         all.emplace_back(from.size());
         queue.copy(from, all.back());
@@ -273,7 +273,7 @@ TEST_CASE("products of operands rounded to bf16 have the bits of the host's in m
       note(y);
       // Weights that stay: a product reads their copy until it is told that they were written, or that anyone may write.
       using row = hd::row_view<const float, space>;
-      const row stay = hd::detail::row_at<space>(static_cast<const float*>(x.address()), 2 * n * n);
+      const row stay = hd::row_at<space>(static_cast<const float*>(x.address()), 2 * n * n);
       const auto product = [&] {
         hc::matmul<no, yes>(backend, a, b, c, 0.0f);
         note(y);
@@ -283,9 +283,9 @@ TEST_CASE("products of operands rounded to bf16 have the bits of the host's in m
       product();
       queue.zero(x);
       product();
-      backend.weights_written(hd::detail::row_at<space>(static_cast<const float*>(y.address()), n * n));
+      backend.weights_written(hd::row_at<space>(static_cast<const float*>(y.address()), n * n));
       product();
-      backend.weights_written(hd::detail::row_at<space>(static_cast<const float*>(x.address()) + n * n, 1));
+      backend.weights_written(hd::row_at<space>(static_cast<const float*>(x.address()) + n * n, 1));
       product();
       queue.copy(drawn, x);
       product();

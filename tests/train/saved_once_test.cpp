@@ -9,7 +9,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/any_model.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/hugging_face/config.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include HEDDLE_GEMM_HEADER
@@ -112,7 +112,7 @@ std::size_t tensor_sized(int context) {
 
 TEST_CASE("blocks of no family save a tensor twice, nor do adapters", "[train][saved_once]") {
   for (const char* family : {"gpt2", "llama3", "qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "smollm3",
-                             "granite", "phi3", "olmo2", "gemma3", "deepseek"})
+                             "granite", "phi3", "olmo2", "gemma3", "gpt_oss", "deepseek"})
     for (const int rank : {0, 4}) {
       CAPTURE(family, rank);
       std::ifstream in(std::string(HEDDLE_SOURCE_DIR "/tests/golden/models/") + family + "/config.json");

@@ -6,17 +6,17 @@
 #include "tables.hpp"
 
 #if __has_include(<nlohmann/json.hpp>)
-#include <heddle/io/json/safetensors.hpp>
-#include <heddle/io/json/torch_folder.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
+#include <heddle/io/safetensors/reader.hpp>
+#include <heddle/io/torch/folder.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/table_schedule.hpp>
-#include <heddle/train/json/torch_state.hpp>
 #include <heddle/train/peer_saves.hpp>
 #include <heddle/train/precision.hpp>
+#include <heddle/train/torch/state.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <cmath>

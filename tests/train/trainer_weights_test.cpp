@@ -164,7 +164,7 @@ outcome send(const std::string& from_text, const std::string& to_text, int ranks
         md::for_each_run(p, [&](std::int64_t global, std::int64_t, std::int64_t n) {
           for (std::int64_t i = global; i < global + n; ++i)
             equal = equal && here[p.name][static_cast<std::size_t>(i)] ==
-                                 static_cast<double>(hd::detail::converted<To>(
+                                 static_cast<double>(hd::converted<To>(
                                      static_cast<float>(whole.at(p.name)[static_cast<std::size_t>(i)])));
         });
         lacked += p.count;

@@ -1,4 +1,4 @@
-// heddle/collective/all_to_all_by_volume.hpp: all_to_all_v with unknown counts, its algorithm chosen by the volume.
+// heddle/collective/all_to_all_by_volume.hpp: all_to_all_v, its algorithm chosen by the volume.
 #pragma once
 
 #include <heddle/collective/collectives.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/collectives.hpp: collectives on any communicator by an algorithm of one's choice.
+// heddle/collective/collectives.hpp: collectives on any communicator by a named algorithm.
 #pragma once
 
 #include <heddle/collective/algorithms.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/decision_text.hpp: the chosen algorithm of a collective, and the cost of the others, as text.
+// heddle/collective/decision_text.hpp: explains in text which algorithm a collective takes.
 #pragma once
 
 #include <heddle/core/config.hpp>

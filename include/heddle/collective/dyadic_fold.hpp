@@ -1,4 +1,4 @@
-// heddle/collective/dyadic_fold.hpp: folds and scans over ranks in one fixed tree, for any operator, with gradients.
+// heddle/collective/dyadic_fold.hpp: folds and scans over ranks in one fixed tree, with gradients.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -179,8 +179,8 @@ class dyadic_fold {
 
  private:
   [[noreturn]] void refuse(const char* what, const std::string& expected, std::int64_t got) const {
-    throw comm_error(detail::text_of(
-        {"heddle: dyadic_fold on rank ", plan_.rank(), ": ", what, ": expected ", expected, ", got ", got}));
+    throw comm_error(
+        text_of({"heddle: dyadic_fold on rank ", plan_.rank(), ": ", what, ": expected ", expected, ", got ", got}));
   }
   void expect(const char* what, std::int64_t expected, std::size_t got) const {
     if (expected != static_cast<std::int64_t>(got))
@@ -285,8 +285,8 @@ auto dyadic_reduce(Communicator& group, const Leaves& leaves, std::int64_t eleme
   using T = detail::comm_element<Leaves>;
   const std::span<const T> own(leaves);
   if (element < 1 || static_cast<std::int64_t>(own.size()) % element != 0) {
-    throw comm_error(detail::text_of(
-        {"heddle: dyadic_reduce: ", own.size(), " scalars are no whole number of elements of ", element}));
+    throw comm_error(
+        text_of({"heddle: dyadic_reduce: ", own.size(), " scalars are no whole number of elements of ", element}));
   }
   const std::int64_t mine = static_cast<std::int64_t>(own.size()) / element;
   std::vector<std::int64_t> bounds(static_cast<std::size_t>(group.size()) + 1, 0);

@@ -1,4 +1,4 @@
-// heddle/collective/execute_rounds.hpp: runs a collective from its round table, over any communicator's isend and irecv.
+// heddle/collective/execute_rounds.hpp: runs a round table by a communicator's isend and irecv.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/measured_decisions.hpp: the choice of algorithms by their cost on one measured network.
+// heddle/collective/measured_decisions.hpp: chooses algorithms by costs measured on a network.
 #pragma once
 
 #include <heddle/collective/decision.hpp>

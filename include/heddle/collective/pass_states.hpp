@@ -1,4 +1,4 @@
-// heddle/collective/pass_states.hpp: the states of linear attention that enter the ranks which share a sequence, and their gradients.
+// heddle/collective/pass_states.hpp: passes states of linear attention along the sequence's ranks.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/round_cost.hpp: the cost of rounds: messages, bytes, and seconds by Hockney's model.
+// heddle/collective/round_cost.hpp: costs of rounds: messages, bytes, seconds (Hockney's model).
 #pragma once
 
 #include <heddle/collective/rounds.hpp>

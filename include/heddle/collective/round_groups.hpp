@@ -1,4 +1,4 @@
-// heddle/collective/round_groups.hpp: the rounds of a collective in several groups of ranks at the same time.
+// heddle/collective/round_groups.hpp: rounds of a collective in several groups at the same time.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>
@@ -22,12 +22,12 @@ inline round_table round_groups(round_view rounds, const std::vector<std::vector
   std::vector<char> seen(static_cast<std::size_t>(ranks > 0 ? ranks : 0), 0);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     if (static_cast<int>(groups[g].size()) != rounds.ranks())
-      throw comm_error(detail::text_of({"heddle: round_groups: group ", g, " has ", groups[g].size(),
-                                        " ranks; the rounds are for ", rounds.ranks()}));
+      throw comm_error(text_of({"heddle: round_groups: group ", g, " has ", groups[g].size(),
+                                " ranks; the rounds are for ", rounds.ranks()}));
     for (const int r : groups[g]) {
       if (r < 0 || r >= ranks || seen[static_cast<std::size_t>(r)] != 0)
-        throw comm_error(detail::text_of({"heddle: round_groups: rank ", r, " of group ", g,
-                                          " is in another group too or not among ", ranks, " ranks"}));
+        throw comm_error(text_of({"heddle: round_groups: rank ", r, " of group ", g,
+                                  " is in another group too or not among ", ranks, " ranks"}));
       seen[static_cast<std::size_t>(r)] = 1;
     }
   }

@@ -1,4 +1,4 @@
-// heddle/collective/round_load.hpp: the load that the rounds of a collective put on each link of a topology.
+// heddle/collective/round_load.hpp: loads that rounds of a collective put on a topology's links.
 #pragma once
 
 #include <heddle/collective/round_cost.hpp>
@@ -42,8 +42,8 @@ class round_routes {
   constexpr round_routes(round_view rounds, const topology& network, routing how = routing::split)
       : rounds_(rounds), links_(&network.links()), possible_(static_cast<std::size_t>(rounds.rounds()), 1) {
     if (network.ranks() < rounds.ranks()) {
-      throw comm_error(detail::text_of(
-          {"heddle: the rounds are for ", rounds.ranks(), " ranks, the topology has ", network.ranks()}));
+      throw comm_error(
+          text_of({"heddle: the rounds are for ", rounds.ranks(), " ranks, the topology has ", network.ranks()}));
     }
     // One sender after the other: what is known of its ways is then a row, where a table of all pairs of 12,288 ranks
     // would take 600 MB.

@@ -1,4 +1,4 @@
-// heddle/collective/round_program.hpp: one rank's part of a round table as a flat list of steps: receive, send, fold, copy.
+// heddle/collective/round_program.hpp: one rank's part of a round table as a list of steps.
 #pragma once
 
 #include <heddle/core/config.hpp>

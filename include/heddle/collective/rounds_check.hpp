@@ -1,4 +1,4 @@
-// heddle/collective/rounds_check.hpp: symbolic execution of a round table, as a check that it computes its collective.
+// heddle/collective/rounds_check.hpp: checks that a round table computes its collective.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/run_collective.hpp: checks a call of a collective, finds its rounds and executes them.
+// heddle/collective/run_collective.hpp: checks a collective's call and executes its rounds.
 #pragma once
 
 #include <heddle/collective/algorithm/name.hpp>

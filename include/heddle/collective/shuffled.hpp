@@ -25,7 +25,6 @@ class row_shuffle {
   /// Errors: `config_error` for an order that does not name each row once, and for sizes whose sum is another.
   row_shuffle(std::span<const std::int32_t> order, std::span<const std::int64_t> sizes)
       : order_(order.begin(), order.end()), sizes_(sizes.begin(), sizes.end()) {
-    using detail::text_of;
     std::vector<bool> seen(order_.size(), false);
     for (const std::int32_t row : order_) {
       if (row < 0 || static_cast<std::size_t>(row) >= seen.size() || seen[static_cast<std::size_t>(row)])

@@ -1,4 +1,4 @@
-// heddle/collective/sparse_exchange.hpp: blocks for a few ranks that know neither senders nor lengths beforehand.
+// heddle/collective/sparse_exchange.hpp: exchange with few ranks that are not known beforehand.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -146,8 +146,8 @@ auto sparse_exchange(C& comm, Blocks&& blocks) {
     notices.reserve(out.size());
     for (const block_to<T>& block : out) {
       if (block.to < 0 || block.to >= p) {
-        throw comm_error(detail::text_of({"heddle: sparse_exchange: rank ", r, " has a block for rank ", block.to,
-                                          ", which is not one of ", p, " ranks"}));
+        throw comm_error(text_of({"heddle: sparse_exchange: rank ", r, " has a block for rank ", block.to,
+                                  ", which is not one of ", p, " ranks"}));
       }
       notices.push_back({r, block.to, static_cast<std::int64_t>(block.elements.size())});
     }

@@ -1,4 +1,4 @@
-// heddle/comm/argument_checks.hpp: checks of the arguments of a communicator's calls, the same for all transports.
+// heddle/comm/argument_checks.hpp: argument checks of communicators, for all transports.
 #pragma once
 
 #include <heddle/comm/blocks.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/call_mark.hpp: the number that the ranks of a checked call must agree on: world.mark(n).
+// heddle/comm/call_mark.hpp: numbers on which ranks of a checked call must agree: world.mark(n).
 #pragma once
 
 #include <atomic>

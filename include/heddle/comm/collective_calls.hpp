@@ -1,8 +1,9 @@
-// heddle/comm/collective_calls.hpp: the messages and collectives that communicators of all transports have.
+// heddle/comm/collective_calls.hpp: messages and collectives of communicators on all transports.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/in_flight.hpp>
+#include <heddle/core/typestate.hpp>
 
 #include <cstdint>
 #include <span>

@@ -1,4 +1,4 @@
-// heddle/comm/communicator.hpp: the communicator concept: messages and collectives of a group of ranks.
+// heddle/comm/communicator.hpp: the communicator concept: messages and collectives of ranks.
 #pragma once
 
 #include <heddle/core/error.hpp>

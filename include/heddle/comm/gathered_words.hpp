@@ -1,4 +1,4 @@
-// heddle/comm/gathered_words.hpp: numbers of 64 bits that each rank of a group says, on all of its ranks.
+// heddle/comm/gathered_words.hpp: gathers 64-bit numbers of each rank of a group on all ranks.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

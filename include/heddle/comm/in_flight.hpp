@@ -1,7 +1,7 @@
-// heddle/comm/in_flight.hpp: a started collective that owns its buffer, and work that is done meanwhile.
+// heddle/comm/in_flight.hpp: a started collective that owns its buffer, with work meanwhile.
 #pragma once
 
-#include <heddle/core/ownership.hpp>
+#include <heddle/core/typestate.hpp>
 
 #include <array>
 #include <concepts>

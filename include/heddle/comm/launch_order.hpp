@@ -1,4 +1,4 @@
-// heddle/comm/launch_order.hpp: one order for the calls on several communicators, so that no rank waits in a circle.
+// heddle/comm/launch_order.hpp: one order of calls on several communicators against deadlock.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -363,8 +363,8 @@ class launch_queue {
     std::size_t at = next_;
     while (at < turns_.size() && (turns_[at].what.group != group || turns_[at].what.number != number)) ++at;
     if (at == turns_.size()) {
-      throw comm_error(detail::text_of({"heddle: rank ", rank_, " calls ", names_[static_cast<std::size_t>(group)],
-                                        " more often than the plan says: call ", number}));
+      throw comm_error(text_of({"heddle: rank ", rank_, " calls ", names_[static_cast<std::size_t>(group)],
+                                " more often than the plan says: call ", number}));
     }
     if (at > next_ || running_) {
       turns_[at].waiting = std::make_unique<stored<Call>>(std::move(call));

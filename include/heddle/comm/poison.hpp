@@ -1,4 +1,4 @@
-// heddle/comm/poison.hpp: NaN in the results of started collectives until they are there (`checking::poison`).
+// heddle/comm/poison.hpp: NaN in results of started collectives until they are there.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// heddle/comm/rethrow.hpp: the error of a rank, as its launch throws it, and that of a rank that could not be started.
+// heddle/comm/rethrow.hpp: errors of a rank, as the launch throws them.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/split_part.hpp: the part of a split communicator that a rank joins, with its ranks in order.
+// heddle/comm/split_part.hpp: the part of a split communicator that a rank joins, in order.
 #pragma once
 
 #include <heddle/core/config.hpp>

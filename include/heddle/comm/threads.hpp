@@ -1,4 +1,4 @@
-// heddle/comm/threads.hpp: the transport `threads`: the ranks of a world are threads of one process.
+// heddle/comm/threads.hpp: the transport `threads`: ranks are threads of one process.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/transport_by_network.hpp: one transport for axes whose groups share RDMA, another for the rest.
+// heddle/comm/transport_by_network.hpp: one transport for groups with RDMA, one for others.
 #pragma once
 
 #include <heddle/comm/launch.hpp>

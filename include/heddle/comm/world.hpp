@@ -1,4 +1,4 @@
-// heddle/comm/world.hpp: one rank's view of all ranks: its place on the mesh and the communicators along its axes.
+// heddle/comm/world.hpp: one rank's view of all ranks: its place and its communicators.
 #pragma once
 
 #include <heddle/comm/call_mark.hpp>

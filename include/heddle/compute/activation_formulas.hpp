@@ -1,4 +1,4 @@
-// heddle/compute/activation_formulas.hpp: activations and their derivatives at one number, for kernels of devices.
+// heddle/compute/activation_formulas.hpp: activations and derivatives at one number.
 #pragma once
 
 #include <heddle/compute/host/math.hpp>
@@ -47,6 +47,39 @@ HEDDLE_HD inline T activation(relu, T x) {
 template <class Math, class T>
 HEDDLE_HD inline T activation_derivative(relu, T x) {
   return Math::select(x > T(0), T(1), T(0));
+}
+
+template <class Math, class T>
+HEDDLE_HD inline T activation(clamped_swiglu, T x) {
+  constexpr T alpha = T(clamped_swiglu::alpha), limit = T(clamped_swiglu::limit);
+  const T m = Math::select(x > limit, limit, x);  // NaN goes through
+  return m * sigmoid<Math>(alpha * m);
+}
+template <class Math, class T>
+HEDDLE_HD inline T activation_derivative(clamped_swiglu, T x) {
+  constexpr T alpha = T(clamped_swiglu::alpha), limit = T(clamped_swiglu::limit);
+  const T e = Math::exponential(-alpha * x), s = T(1) / (T(1) + e);
+  return Math::select(x > limit, T(0), s + alpha * x * s * rest_of_sigmoid<Math>(e, s));
+}
+
+/// What a gated unit multiplies its activation with, and the derivative of it: up itself.
+template <class Math, class A, class T>
+HEDDLE_HD inline T factor_of_unit(A, T up) {
+  return up;
+}
+template <class Math, class A, class T>
+HEDDLE_HD inline T times_factor_derivative(A, T d, T /*up*/) {
+  return d;
+}
+template <class Math, class T>
+HEDDLE_HD inline T factor_of_unit(clamped_swiglu, T up) {
+  constexpr T limit = T(clamped_swiglu::limit);
+  return Math::select(up > limit, limit, Math::select(up < -limit, -limit, up)) + T(1);
+}
+template <class Math, class T>
+HEDDLE_HD inline T times_factor_derivative(clamped_swiglu, T d, T up) {
+  constexpr T limit = T(clamped_swiglu::limit);
+  return Math::select(up > limit, T(0), Math::select(up < -limit, T(0), d));
 }
 
 }  // namespace heddle::inline v0::compute::detail

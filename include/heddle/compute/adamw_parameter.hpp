@@ -1,4 +1,4 @@
-// heddle/compute/adamw_parameter.hpp: an AdamW step of a sharded parameter, which takes a reduced gradient only.
+// heddle/compute/adamw_parameter.hpp: an AdamW step of a sharded parameter.
 #pragma once
 
 #include <heddle/compute/application.hpp>
@@ -50,8 +50,8 @@ constexpr bool same_placement() {
   } else if constexpr (!std::is_same_v<typename A::mesh_type, typename B::mesh_type>) {
     return false;
   } else {
-    using ops = heddle::v0::detail::joined<typename A::ops, typename B::ops>;
-    using splits = heddle::v0::detail::joined<typename A::splits, typename B::splits>;
+    using ops = joined_lists<typename A::ops, typename B::ops>;
+    using splits = joined_lists<typename A::splits, typename B::splits>;
     constexpr auto a = heddle::v0::detail::joint_table<ops, splits, A>::value,
                    b = heddle::v0::detail::joint_table<ops, splits, B>::value;
     constexpr auto extents =
@@ -66,8 +66,7 @@ template <class L>
 constexpr std::size_t first_partial_axis() {
   constexpr auto extents = heddle::v0::detail::extents_or_unknown<typename L::mesh_type>(typename L::mesh_type::tags{});
   std::size_t a = 0;
-  while (a < L::mesh_type::rank && (extents[a] == 1 || L::table.use[a].role != heddle::v0::detail::axis_role::partial))
-    ++a;
+  while (a < L::mesh_type::rank && (extents[a] == 1 || L::table.use[a].role != axis_role::partial)) ++a;
   return a;
 }
 
@@ -109,10 +108,10 @@ void require_like(const char* what, const auto& parameter, const X& x) {
                     x.elements().size() == parameter.elements().size() &&
                     static_cast<std::int64_t>(x.elements().size()) == x.local_shape().size();
   if (same) return;
-  throw layout_error(heddle::detail::text_of({"heddle: adamw_step: ", what, " should be rank ", parameter.rank(),
-                                              "'s part, ", parameter.local_shape().size(), " elements of a tensor of ",
-                                              to_string(parameter.shape()), ", got rank ", x.rank(), "'s, ",
-                                              x.elements().size(), " elements of ", to_string(x.shape())}));
+  throw layout_error(
+      text_of({"heddle: adamw_step: ", what, " should be rank ", parameter.rank(), "'s part, ",
+               parameter.local_shape().size(), " elements of a tensor of ", to_string(parameter.shape()), ", got rank ",
+               x.rank(), "'s, ", x.elements().size(), " elements of ", to_string(x.shape())}));
 }
 
 }  // namespace compute::detail

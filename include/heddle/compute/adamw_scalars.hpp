@@ -1,4 +1,4 @@
-// heddle/compute/adamw_scalars.hpp: one AdamW step at one number, and one taken back, for kernels of devices.
+// heddle/compute/adamw_scalars.hpp: one AdamW step at one number, and its inverse.
 #pragma once
 
 #include <heddle/compute/kernel_arguments.hpp>

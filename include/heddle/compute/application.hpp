@@ -1,4 +1,4 @@
-// heddle/compute/application.hpp: checks an operator against the layouts of its operands and runs it on one rank's parts.
+// heddle/compute/application.hpp: checks an operator's layouts and runs it on a rank's parts.
 #pragma once
 
 #include <heddle/compute/operand_here.hpp>

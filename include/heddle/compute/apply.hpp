@@ -1,4 +1,4 @@
-// heddle/compute/apply.hpp: operators on sharded tensors, refused where the layouts do not allow them.
+// heddle/compute/apply.hpp: operators on sharded tensors, refused where layouts forbid them.
 #pragma once
 
 #include <heddle/compute/application.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/arrange.hpp: permutes the dimensions of a tensor's part and sums over some of them, on the host or in the order of a queue.
+// heddle/compute/arrange.hpp: permutes dimensions of a tensor's part, and sums over some.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -117,7 +117,7 @@ struct paired_dimensions {
         s += in_stride[last];
         t += out_stride[last];
       }
-    } while (heddle::v0::detail::next_index(last, [&](std::size_t d) {
+    } while (next_index(last, [&](std::size_t d) {
       source += in_stride[d];
       target += out_stride[d];
       if (++index[d] < extent[d]) return true;

@@ -1,4 +1,4 @@
-// heddle/compute/attention_operator.hpp: attention of q, k and v tensors [batch, heads, sequence, head_dim].
+// heddle/compute/attention_operator.hpp: attention of q, k, v [batch, heads, sequence, size].
 #pragma once
 
 #include <heddle/compute/operator_kernel.hpp>

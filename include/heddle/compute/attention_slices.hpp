@@ -1,4 +1,4 @@
-// heddle/compute/attention_slices.hpp: attention masks as lists of slices: which queries see which keys.
+// heddle/compute/attention_slices.hpp: attention masks as lists of slices of queries and keys.
 #pragma once
 
 #include <heddle/core/error.hpp>

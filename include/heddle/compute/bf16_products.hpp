@@ -1,4 +1,4 @@
-// heddle/compute/bf16_products.hpp: a backend whose products of float matrices are of operands rounded to bf16.
+// heddle/compute/bf16_products.hpp: a backend with products of operands rounded to bf16.
 #pragma once
 
 #include <heddle/compute/growing_room.hpp>
@@ -105,7 +105,6 @@ class bf16_products : public Backend {
 
   decltype(auto) own_queue() noexcept { return queue_of(own()); }
   void round(const float* x, bf16* to, std::int64_t n) {
-    using heddle::v0::detail::row_at;
     compute::run<ops::cast<bf16>>(own(), row_at<memory>(x, n), row_at<memory>(to, n));
   }
   // A backend that rounds operands as it reads them: only weights that stay are read in bf16.

@@ -1,4 +1,4 @@
-// heddle/compute/chunked_cross_entropy.hpp: the cross-entropy of a product with the words of a vocabulary, chunk of words by chunk of words.
+// heddle/compute/chunked_cross_entropy.hpp: cross-entropy of logits, made chunk by chunk.
 #pragma once
 
 #include <heddle/compute/check.hpp>
@@ -24,7 +24,7 @@ concept chunk_gradient_kernels =
 template <class Space, class T, class W, class Call>
 void each_chunk_of_words(const char* name, std::int64_t rows, const matrix_view<W, Space>& words,
                          const row_view<T, Space>& room, const Call& call) {
-  const auto have = static_cast<std::int64_t>(heddle::v0::detail::count_of(room)), width = words.extent(1);
+  const auto have = static_cast<std::int64_t>(element_count(room)), width = words.extent(1);
   if (rows == 0) return;
   const std::int64_t chunk = have / rows;
   if (chunk == 0 && words.extent(0) > 0) [[unlikely]]
@@ -33,7 +33,7 @@ void each_chunk_of_words(const char* name, std::int64_t rows, const matrix_view<
   for (std::int64_t first = 0; first < words.extent(0); first += chunk) {
     const std::int64_t count = (std::min)(chunk, words.extent(0) - first);
     call(first, matrix_view<W, Space>(words.address() + first * width, dynamic_shape<2>(count, width)),
-         matrix_view<T, Space>(heddle::v0::detail::first_element(room), dynamic_shape<2>(rows, count)));
+         matrix_view<T, Space>(first_element(room), dynamic_shape<2>(rows, count)));
   }
 }
 }  // namespace detail
@@ -89,8 +89,7 @@ void add_to_words(B& backend, const G& logits, const W& some, std::int64_t first
 }
 template <class T, class B>
 void without_words(B& backend, const matrix_view<const T, space_of<B>>& words, const matrix_view<T, space_of<B>>& dx) {
-  if (words.extent(0) == 0)
-    run<ops::fill>(backend, heddle::v0::detail::row_at<space_of<B>>(dx.address(), dx.size()), T(0));
+  if (words.extent(0) == 0) run<ops::fill>(backend, row_at<space_of<B>>(dx.address(), dx.size()), T(0));
 }
 template <class Words, class Gradient>
 void same_words(const char* name, const Words& words, const Gradient& dwords) {

@@ -1,4 +1,4 @@
-// heddle/compute/context_bodies.hpp: bodies of kernels that copy, add and merge rows of heads and numbers of heads, for any backend.
+// heddle/compute/context_bodies.hpp: bodies of kernels for context parallelism.
 #pragma once
 
 #include <heddle/compute/group/threads.hpp>

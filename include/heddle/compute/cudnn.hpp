@@ -1,4 +1,4 @@
-// heddle/compute/cudnn.hpp: the backend on a CUDA stream whose attention of 16-bit elements is cuDNN's.
+// heddle/compute/cudnn.hpp: the backend on a CUDA stream with cuDNN's attention (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/cuda.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/decay_attention.hpp: linear attention whose states decay by a number for each key dimension, for any backend.
+// heddle/compute/decay_attention.hpp: linear attention whose states decay by key dimension.
 #pragma once
 
 #include <heddle/compute/host/lanes.hpp>
@@ -43,7 +43,7 @@ namespace detail {
 // Elements that a body reads or writes; none where it has no address.
 template <class Space, class E>
 row_view<E, Space> elements_at(E* at, std::int64_t n) {
-  return heddle::v0::detail::row_at<Space>(at, at == nullptr ? 0 : n);
+  return row_at<Space>(at, at == nullptr ? 0 : n);
 }
 
 // What bodies of decay attention share. Device code calls no member functions of views.
@@ -386,9 +386,9 @@ decay_items items_of(const state_sequences<Space>& s, const decay_heads& of, std
     throw layout_error("heddle: decay_attention: heads should have at most " + std::to_string(most_decay_size) +
                        " elements, got " + std::to_string(of.size));
   decay_items all;
-  const auto listed = static_cast<std::int64_t>(heddle::v0::detail::count_of(s.listed));
+  const auto listed = static_cast<std::int64_t>(element_count(s.listed));
   if (listed > 0) {
-    all.listed = heddle::v0::detail::first_element(s.listed);
+    all.listed = first_element(s.listed);
     all.count = listed;
   } else {
     if (s.count < 0 || s.rows < 0 || (s.rows > 0 && s.count > rows / s.rows))
@@ -444,13 +444,13 @@ void decay_attention(B& backend, const decay_heads& of, const state_sequences<Sp
                      matrix_view<const S, Space> decays, row_view<S, Space> states, matrix_view<T, Space> out) {
   const std::int64_t rows = k.extent(0);
   const detail::decay_items items =
-      detail::items_of(sequences, of, rows, static_cast<std::int64_t>(heddle::v0::detail::count_of(states)));
+      detail::items_of(sequences, of, rows, static_cast<std::int64_t>(element_count(states)));
   detail::require_decay_rows(k, rows, of.keys(), "keys");
   detail::require_decay_rows(q, rows, of.queries(), "queries");
   detail::require_decay_rows(v, rows, of.keys(), "values");
   detail::require_decay_rows(decays, rows, of.keys(), "decays");
   if (out.size() > 0) detail::require_decay_rows(out, rows, of.queries(), "outputs");
-  S* const kept = heddle::v0::detail::count_of(states) == 0 ? nullptr : heddle::v0::detail::first_element(states);
+  S* const kept = element_count(states) == 0 ? nullptr : first_element(states);
   if (items.items() > 0)
     run_on_rows(backend, items.items(), of.size * of.size,
                 detail::decay_forward<T, S, Space>{items, q.address(), k.address(), v.address(), decays.address(), kept,
@@ -468,8 +468,8 @@ void decay_attention_backward(B& backend, const decay_heads& of, const state_seq
                               row_view<S, Space> d_states, matrix_view<T, Space> dq, matrix_view<T, Space> dk,
                               matrix_view<T, Space> dv, matrix_view<T, Space> d_log) {
   const std::int64_t rows = k.extent(0), queries = of.queries(), keys = of.keys();
-  const auto began = static_cast<std::int64_t>(heddle::v0::detail::count_of(states)),
-             left = static_cast<std::int64_t>(heddle::v0::detail::count_of(d_states));
+  const auto began = static_cast<std::int64_t>(element_count(states)),
+             left = static_cast<std::int64_t>(element_count(d_states));
   if (began > 0 && left > 0 && began != left) detail::decay_error("gradients of states", began, left);
   const detail::decay_items items = detail::items_of(sequences, of, rows, began > 0 ? began : left);
   detail::require_decay_rows(k, rows, keys, "keys");
@@ -482,9 +482,7 @@ void decay_attention_backward(B& backend, const decay_heads& of, const state_seq
   detail::require_decay_rows(dv, rows, keys, "gradients of values");
   detail::require_decay_rows(d_log, rows, keys, "gradients of decays");
   if (items.items() == 0) return;
-  const auto start = [](auto row) {
-    return heddle::v0::detail::count_of(row) == 0 ? nullptr : heddle::v0::detail::first_element(row);
-  };
+  const auto start = [](auto row) { return element_count(row) == 0 ? nullptr : first_element(row); };
   run_on_rows(backend, items.items(), of.size * of.size,
               detail::decay_backward_values<T, S, Space>{items, dout.address(), q.address(), k.address(),
                                                          decays.address(), start(d_states), dv.address()});

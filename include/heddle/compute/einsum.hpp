@@ -1,4 +1,4 @@
-// heddle/compute/einsum.hpp: products of sharded tensors, computed by each rank from the parts it holds.
+// heddle/compute/einsum.hpp: products of sharded tensors, from the parts that ranks hold.
 #pragma once
 
 #include <heddle/compute/arrange.hpp>
@@ -344,9 +344,8 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
   const auto of_result = propagate_shape<Formula>(first.shape(), second.shape());
   if constexpr (of_result.rank() == RankY) {
     if (!(make_shape(of_result.extents()) == dy.shape())) {
-      throw layout_error(
-          heddle::detail::text_of({"heddle: einsum_gradient: the result is of shape ", to_string(of_result),
-                                   ", its gradient was given as ", to_string(dy.shape())}));
+      throw layout_error(text_of({"heddle: einsum_gradient: the result is of shape ", to_string(of_result),
+                                  ", its gradient was given as ", to_string(dy.shape())}));
     }
   }
   constexpr auto turned = detail::turned_formula<Formula, Which>();

@@ -1,4 +1,4 @@
-// heddle/compute/elementwise_operators.hpp: gelu, silu, gated units, sums, products and functions of one's own on tensors.
+// heddle/compute/elementwise_operators.hpp: elementwise operators and gated units on tensors.
 #pragma once
 
 #include <heddle/compute/operator_kernel.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/expert_operators.hpp: choice of experts and their gated feed-forward layers on tensors of tokens.
+// heddle/compute/expert_operators.hpp: expert choice and gated experts on tensors of tokens.
 #pragma once
 
 #include <heddle/compute/operator_kernel.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/expression.hpp: expressions of operators over sharded tensors, as types that carry each value's layout.
+// heddle/compute/expression.hpp: expressions over sharded tensors, as types with layouts.
 #pragma once
 
 #include <heddle/compute/apply.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/facets.hpp: names of a backend's facets, and the one error for a layer that needs a missing one.
+// heddle/compute/facets.hpp: facets of a backend by name, and the error for a missing one.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

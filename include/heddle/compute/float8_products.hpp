@@ -1,4 +1,4 @@
-// heddle/compute/float8_products.hpp: a backend with products of float matrices whose operands are scaled and rounded to 8 bits.
+// heddle/compute/float8_products.hpp: a backend with float products scaled to 8 bits.
 #pragma once
 
 #include <heddle/compute/growing_room.hpp>
@@ -173,9 +173,9 @@ class float8_products<Backend, float8> : public Backend {
   /// The greatest magnitudes of both, until the next call.
   row_view<float, memory> greatest_of(matrix_view<const float, memory> a, matrix_view<const float, memory> b) {
     if (greatest_.size() == 0) greatest_ = buffer<float, memory>(this->queue(), 2, "scales of products in 8 bits");
-    run<ops::find_greatest>(own(), a, heddle::v0::detail::row_at<memory>(greatest_.address(), 1));
-    run<ops::find_greatest>(own(), b, heddle::v0::detail::row_at<memory>(greatest_.address() + 1, 1));
-    return heddle::v0::detail::row_at<memory>(greatest_.address(), 2);
+    run<ops::find_greatest>(own(), a, row_at<memory>(greatest_.address(), 1));
+    run<ops::find_greatest>(own(), b, row_at<memory>(greatest_.address() + 1, 1));
+    return row_at<memory>(greatest_.address(), 2);
   }
   /// c = beta c + op(a) op(b), for what `greatest_of` found. Shapes and errors: those of `matmul`.
   template <transpose TA, transpose TB, float8_operand A, float8_operand B>
@@ -185,8 +185,7 @@ class float8_products<Backend, float8> : public Backend {
     using gradient = float8::gradient;
     run<ops::scaled_product<TA, TB, std::conditional_t<A == float8_operand::value, value, gradient>,
                             std::conditional_t<B == float8_operand::value, value, gradient>, float>>(
-        own(), a, b, c, heddle::v0::detail::row_at<memory>(greatest.address(), 1),
-        heddle::v0::detail::row_at<memory>(greatest.address() + 1, 1), beta);
+        own(), a, b, c, row_at<memory>(greatest.address(), 1), row_at<memory>(greatest.address() + 1, 1), beta);
   }
 
  private:
@@ -210,9 +209,9 @@ class float8_products<Backend, float8_rows> : public Backend {
     constexpr transpose columns_of_b = TB == transpose::yes ? transpose::no : transpose::yes;
     const std::int64_t rows = a.extent(TA == transpose::yes ? 1 : 0), columns = b.extent(TB == transpose::yes ? 0 : 1);
     float* const found = greatest_.of(this->queue(), rows + columns, "scales of products in 8 bits");
-    run<ops::find_greatest_of_rows<TA>>(own(), a, heddle::v0::detail::row_at<memory>(found, rows));
-    run<ops::find_greatest_of_rows<columns_of_b>>(own(), b, heddle::v0::detail::row_at<memory>(found + rows, columns));
-    return heddle::v0::detail::row_at<memory>(found, rows + columns);
+    run<ops::find_greatest_of_rows<TA>>(own(), a, row_at<memory>(found, rows));
+    run<ops::find_greatest_of_rows<columns_of_b>>(own(), b, row_at<memory>(found + rows, columns));
+    return row_at<memory>(found, rows + columns);
   }
   /// c = beta c + op(a) op(b), for what `greatest_of` found. Shapes and errors: those of `matmul`.
   template <transpose TA, transpose TB, float8_operand A, float8_operand B>
@@ -220,8 +219,8 @@ class float8_products<Backend, float8_rows> : public Backend {
                      matrix_view<float, memory> c, row_view<const float, memory> greatest, float beta = 0) {
     static_assert(std::is_same_v<float8_rows::value, float8_rows::gradient>);
     run<ops::row_scaled_product<TA, TB, float8_rows::value, float8_rows::value, float>>(
-        own(), a, b, c, heddle::v0::detail::row_at<memory>(greatest.address(), c.extent(0)),
-        heddle::v0::detail::row_at<memory>(greatest.address() + c.extent(0), c.extent(1)), beta);
+        own(), a, b, c, row_at<memory>(greatest.address(), c.extent(0)),
+        row_at<memory>(greatest.address() + c.extent(0), c.extent(1)), beta);
   }
 
  private:

@@ -1,4 +1,4 @@
-// heddle/compute/gemm_peak.hpp: measures the peak speed of a backend's matrix products, which MFU is relative to.
+// heddle/compute/gemm_peak.hpp: measures the peak speed of a backend's matrix products.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/growing_room.hpp: memory that kernels keep from call to call and that grows with what they are given.
+// heddle/compute/growing_room.hpp: workspace of kernels, which grows and is kept.
 #pragma once
 
 #include <heddle/tensor/buffer.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/in_turns.hpp: host backends that share cores and multiply one at a time, while others attend or wait for messages.
+// heddle/compute/in_turns.hpp: host backends that share cores and multiply one at a time.
 #pragma once
 
 #include <heddle/compute/op.hpp>

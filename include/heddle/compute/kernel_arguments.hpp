@@ -1,4 +1,4 @@
-// heddle/compute/kernel_arguments.hpp: types of the arguments of kernels: heads, pages of keys, scalars of AdamW, settings of experts and images.
+// heddle/compute/kernel_arguments.hpp: argument types of kernels: heads, pages, scalars.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -74,7 +74,7 @@ struct head_rows {
 template <class T, class Space>
 constexpr head_rows<T, Space> heads_of(matrix_view<T, Space> m, std::int64_t heads, std::int64_t head_dim,
                                        std::int64_t first = 0) {
-  const std::int64_t end = heddle::detail::sum_of(first, heddle::detail::product_of(heads, head_dim));
+  const std::int64_t end = sum_of_counts(first, product_of_counts(heads, head_dim));
   if (heads < 0 || head_dim < 0 || end < 0 || end > m.extent(1))
     throw layout_error("heddle: heads_of: " + std::to_string(heads) + " heads of " + std::to_string(head_dim) +
                        " columns from column " + std::to_string(first) + " on should lie in a matrix of " +
@@ -173,6 +173,13 @@ struct silu {};
 /// GELU in its tanh form
 struct gelu_tanh {};
 struct relu {};  ///< the larger of x and 0
+/// The gated unit of GPT-OSS: h = m sigmoid(alpha m) (max(-limit, min(up, limit)) + 1) with m = min(gate, limit). At a limit the derivative is
+/// that of numbers within it, as PyTorch's `clamp` has it.
+/// Source: OpenAI 2025, arXiv:2508.10925, section 2.3; Hugging Face `GptOssExperts`.
+struct clamped_swiglu {
+  static constexpr double alpha = 1.702;
+  static constexpr double limit = 7;
+};
 
 /// Images whose pixels are rows, and the square neighbourhood of each: `radius` 1 is 3 x 3. Units: pixels.
 struct image_window {

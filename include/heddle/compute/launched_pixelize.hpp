@@ -1,4 +1,4 @@
-// heddle/compute/launched_pixelize.hpp: private pixelization by kernels that a queue launches: Kokkos, CUDA.
+// heddle/compute/launched_pixelize.hpp: private pixelization by kernels of a queue.
 #pragma once
 
 #include <heddle/compute/pixelize.hpp>
@@ -48,7 +48,7 @@ struct each_mean {
   std::int64_t tiles;
   std::uint8_t* means;
   HEDDLE_HD void operator()(std::int64_t i) const {
-    const std::int64_t index = heddle::v0::detail::last_not_above(offsets, tiles, 1, i);
+    const std::int64_t index = last_not_above(offsets, tiles, 1, i);
     const auto value = static_cast<std::int32_t>(i - offsets[index]);
     // Noise comes first: ptxas spills registers for what is held while it is drawn.
     std::int64_t sum = noise(frames.frame_of(index), frames.tile_of(index), static_cast<std::uint32_t>(value));
@@ -80,7 +80,7 @@ class pixel_kernels<Backend> {
       : queue_(backend.queue()),
         numbers_(there(frame_numbers)),
         tile_rows_(there(std::span(out.tile_rows))),
-        frames_(table_of(out, heddle::v0::detail::first_element(pixels), first(numbers_))) {
+        frames_(table_of(out, first_element(pixels), first(numbers_))) {
     frames_.tile_rows = first(tile_rows_);
   }
   void sides(pixelized& out, const noise_source& noise, const side_choice& choice) {
@@ -120,7 +120,7 @@ class pixel_kernels<Backend> {
  private:
   template <class B>
   static auto first(B& b) noexcept {
-    return heddle::v0::detail::first_element(elements_of(b.view()));
+    return first_element(elements_of(b.view()));
   }
   template <class T>
   memory<T> there(std::span<const T> host) {

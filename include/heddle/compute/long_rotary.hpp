@@ -1,4 +1,4 @@
-// heddle/compute/long_rotary.hpp: LongRoPE, rotary frequencies that are divided by a factor for each pair.
+// heddle/compute/long_rotary.hpp: LongRoPE: rotary frequencies divided by pair factors.
 #pragma once
 
 #include <heddle/compute/rotary_table.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/op.hpp: describes an operation of a backend once; checks, call, facet and cost follow.
+// heddle/compute/op.hpp: describes an operation once: checks, call, facet and cost follow.
 //
 // An operation is a struct with a name, the names of its arguments and a signature:
 //   struct row_max : operation {

@@ -1,4 +1,4 @@
-// heddle/compute/operand_here.hpp: checks that an operand is this rank's part of a tensor and still holds its elements.
+// heddle/compute/operand_here.hpp: checks that an operand is this rank's, with its elements.
 #pragma once
 
 #include <heddle/core/error.hpp>

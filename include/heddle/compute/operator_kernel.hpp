@@ -1,4 +1,4 @@
-// heddle/compute/operator_kernel.hpp: binds an operator of the layout rules to the kernels that compute it on one rank.
+// heddle/compute/operator_kernel.hpp: binds operators of layout rules to their kernels.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
@@ -99,8 +99,8 @@ inline constexpr bool is_wanted = !std::is_same_v<std::tuple_element_t<At, Gradi
 
 [[noreturn]] inline void throw_operand_shape(std::string_view op, std::size_t at, const std::string& expected,
                                              const std::string& got) {
-  throw layout_error(heddle::detail::text_of(
-      {"heddle: apply<", op, ">: operand ", at, " should be of shape ", expected, ", got ", got}));
+  throw layout_error(
+      text_of({"heddle: apply<", op, ">: operand ", at, " should be of shape ", expected, ", got ", got}));
 }
 template <class Op, std::int64_t... E, class X>
 void expect_shape(std::size_t at, const shape<E...>& expected, const X& x) {
@@ -111,7 +111,7 @@ void expect_shape(std::size_t at, const shape<E...>& expected, const X& x) {
 template <class Op, class X>
 void expect_unpadded(const X& x) {
   if (x.local_shape() == x.valid_shape()) return;
-  throw layout_error(heddle::detail::text_of(
+  throw layout_error(text_of(
       {"heddle: apply<", short_type_name<Op>(), ">: the memory of an operand is padded: ", to_string(x.local_shape()),
        " for ", to_string(x.valid_shape()), " elements; redistribute it to a split policy that does not pad"}));
 }
@@ -145,8 +145,7 @@ template <class Layout, int Dim>
 constexpr unsigned axes_splitting() {
   unsigned mask = 0;
   for (std::size_t a = 0; a < Layout::mesh_type::rank; ++a)
-    if (Layout::table.use[a].role == heddle::v0::detail::axis_role::sharded && Layout::table.use[a].dim == Dim)
-      mask |= 1u << a;
+    if (Layout::table.use[a].role == axis_role::sharded && Layout::table.use[a].dim == Dim) mask |= 1u << a;
   return mask;
 }
 // Where the part begins along a dimension; of parts that are no intervals a compile error where an axis splits it.

@@ -1,4 +1,4 @@
-// heddle/compute/overlapped_matmul.hpp: matrix products that run while the rows they need, or make, travel between ranks.
+// heddle/compute/overlapped_matmul.hpp: matrix products that overlap with messages.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

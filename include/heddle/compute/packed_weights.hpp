@@ -1,4 +1,4 @@
-// heddle/compute/packed_weights.hpp: a host backend whose products read weights from copies in a storage format.
+// heddle/compute/packed_weights.hpp: a host backend whose products read packed weights.
 #pragma once
 
 #include <heddle/compute/host/packed_matrix.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/pixelized.hpp: frames as means of blocks, with a block side per tile, and their expansion.
+// heddle/compute/pixelized.hpp: frames as means of blocks by tile, and their expansion.
 #pragma once
 
 #include <heddle/core/config.hpp>

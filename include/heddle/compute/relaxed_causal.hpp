@@ -1,4 +1,4 @@
-// heddle/compute/relaxed_causal.hpp: defines the relaxed causal mask, in which rows see all of their own block of rows, too.
+// heddle/compute/relaxed_causal.hpp: the relaxed causal mask: rows also see their own block.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

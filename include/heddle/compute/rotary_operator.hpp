@@ -1,4 +1,4 @@
-// heddle/compute/rotary_operator.hpp: rotary positions on tensors [batch, heads, sequence, head_dim].
+// heddle/compute/rotary_operator.hpp: rotary positions on [batch, heads, sequence, size].
 #pragma once
 
 #include <heddle/compute/operator_kernel.hpp>

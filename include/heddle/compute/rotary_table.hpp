@@ -1,4 +1,4 @@
-// heddle/compute/rotary_table.hpp: frequencies of rotary positions, scaled as Llama 3.1 does, and their cosines and sines.
+// heddle/compute/rotary_table.hpp: rotary frequencies, also Llama 3.1's; cosines and sines.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/rounded_weights.hpp: bf16 copies of weights, each made when a product first reads it after it was written.
+// heddle/compute/rounded_weights.hpp: bf16 copies of weights, made at their first read.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>
@@ -69,20 +69,19 @@ class rounded_weights {
       free_.clear();
       copies = buffer<bf16, Space>(queue, n, "weights in bf16");
     }
-    held_.push_back({heddle::v0::detail::first_element(weights), std::move(copies), {}});
+    held_.push_back({first_element(weights), std::move(copies), {}});
     peak_bytes_ = (std::max)(peak_bytes_, bytes());
     free_.reserve(held_.size() + free_.size());  // so that `go` needs no memory
   }
   void written(row weights) noexcept {
-    const place begin = place_of(heddle::v0::detail::first_element(weights));
+    const place begin = place_of(first_element(weights));
     const place end = begin + static_cast<place>(weights.size()) * sizeof(float);
     for (held& h : held_)
       if (begin < end_of(h) && place_of(h.weights) < end) h.made.clear();
   }
   void go(row weights) noexcept {
     const auto at = std::find_if(held_.begin(), held_.end(), [&](const held& h) {
-      return h.weights == heddle::v0::detail::first_element(weights) &&
-             size_of(h.copies) == static_cast<std::int64_t>(weights.size());
+      return h.weights == first_element(weights) && size_of(h.copies) == static_cast<std::int64_t>(weights.size());
     });
     if (at == held_.end()) return;
     free_.push_back(std::move(at->copies));

@@ -1,4 +1,4 @@
-// heddle/compute/row_operators.hpp: softmax, layer norm and RMS norm along the last dimension of tensors.
+// heddle/compute/row_operators.hpp: softmax and norms along the last dimension of tensors.
 #pragma once
 
 #include <heddle/compute/operator_kernel.hpp>

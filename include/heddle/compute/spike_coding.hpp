@@ -1,4 +1,4 @@
-// heddle/compute/spike_coding.hpp: integers as trains of spikes: binary, ternary and bitwise codings, and counts of them.
+// heddle/compute/spike_coding.hpp: integers as trains of spikes, and the counts of spikes.
 #pragma once
 
 #include <heddle/core/error.hpp>

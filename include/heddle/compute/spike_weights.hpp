@@ -1,4 +1,4 @@
-// heddle/compute/spike_weights.hpp: weights in 8 bits whose products round rows of activations to multiples of a threshold: counts of spikes.
+// heddle/compute/spike_weights.hpp: 8-bit weights whose products count spikes.
 #pragma once
 
 #include <heddle/compute/spike_coding.hpp>

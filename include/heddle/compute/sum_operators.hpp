@@ -1,4 +1,4 @@
-// heddle/compute/sum_operators.hpp: einsum, sums and means over dimensions, and redistributions, as operators on tensors.
+// heddle/compute/sum_operators.hpp: einsum, sums, means, redistributions as operators.
 #pragma once
 
 #include <heddle/compute/einsum.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/token_draws.hpp: draws of tokens from rows of logits where the logits are: what is asked, what comes of it, and the concept of backends that draw.
+// heddle/compute/token_draws.hpp: samples tokens: request, result, concept of backends.
 #pragma once
 
 #include <heddle/tensor/view.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/token_operators.hpp: embedding and cross-entropy on tensors whose vocabulary may be split.
+// heddle/compute/token_operators.hpp: embedding and cross-entropy with split vocabulary.
 #pragma once
 
 #include <heddle/compute/operator_kernel.hpp>
@@ -28,8 +28,8 @@ void expect_numbers(const X& ids, bool may_be_ignored, std::int64_t end) {
         for (std::int64_t i = local; i < local + count; ++i) {
           const std::int64_t id = held[static_cast<std::size_t>(i)];
           if (id < end && (id >= 0 || may_be_ignored)) continue;
-          throw layout_error(heddle::detail::text_of(
-              {"heddle: apply<", short_type_name<Op>(), ">: ids should be in [0, ", end, "), got ", id}));
+          throw layout_error(
+              text_of({"heddle: apply<", short_type_name<Op>(), ">: ids should be in [0, ", end, "), got ", id}));
         }
       });
 }

@@ -1,4 +1,4 @@
-// heddle/compute/value_and_gradient.hpp: the value of an expression over sharded tensors, its gradients, and their products.
+// heddle/compute/value_and_gradient.hpp: values and gradients of tensor expressions.
 #pragma once
 
 #include <heddle/compute/expression.hpp>

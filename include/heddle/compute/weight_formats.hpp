@@ -1,4 +1,4 @@
-// heddle/compute/weight_formats.hpp: number formats in which weights of products are stored: float, bf16 and int8 with scales, also with integer products.
+// heddle/compute/weight_formats.hpp: storage formats of weights: float, bf16, int8.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -100,7 +100,7 @@ namespace detail {
 template <class F>
 using scale_member = typename F::scale;
 template <class F>
-using scale_of_format = heddle::detail::member_or<float, scale_member, F>;
+using scale_of_format = member_or<float, scale_member, F>;
 }  // namespace detail
 
 /// Whether products round their other operand to 8 bits.

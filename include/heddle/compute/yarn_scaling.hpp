@@ -1,4 +1,4 @@
-// heddle/compute/yarn_scaling.hpp: YaRN, the scaling of rotary frequencies by their number of turns, and its factors of tables and scores.
+// heddle/compute/yarn_scaling.hpp: YaRN: scaling of rotary frequencies and of scores.
 #pragma once
 
 #include <heddle/compute/rotary_table.hpp>

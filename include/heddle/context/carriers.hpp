@@ -1,4 +1,4 @@
-// heddle/context/carriers.hpp: carriers: what travels so that all queries of a document meet all their keys.
+// heddle/context/carriers.hpp: carriers: what travels so that queries meet all their keys.
 #pragma once
 
 #include <heddle/context/table.hpp>
@@ -298,8 +298,8 @@ constexpr context_table make_context_table(const context_carrier& carrier, conte
     const std::vector<int> ranks = b.cut().documents[static_cast<std::size_t>(d)].ranks;
     if (b.cut().pieces_of(d).empty()) continue;
     if (!carrier.offers(static_cast<int>(ranks.size()))) {
-      throw config_error(detail::text_of({"heddle: the carrier ", carrier.name, " cannot spread document ", d, " over ",
-                                          static_cast<int>(ranks.size()), " ranks"}));
+      throw config_error(text_of({"heddle: the carrier ", carrier.name, " cannot spread document ", d, " over ",
+                                  static_cast<int>(ranks.size()), " ranks"}));
     }
     b.begin_document(d);
     (pass == context_pass::forward ? carrier.forward : carrier.backward)(b, ranks);

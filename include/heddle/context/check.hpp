@@ -1,4 +1,4 @@
-// heddle/context/check.hpp: symbolic execution of a context table, as a check that it computes attention.
+// heddle/context/check.hpp: checks that a context table computes attention.
 #pragma once
 
 #include <heddle/context/carriers.hpp>

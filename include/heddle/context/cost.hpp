@@ -1,4 +1,4 @@
-// heddle/context/cost.hpp: the cost of context tables: bytes, balance, seconds, and the cheapest carrier.
+// heddle/context/cost.hpp: costs of context tables, and the cheapest carrier.
 #pragma once
 
 #include <heddle/collective/round_cost.hpp>

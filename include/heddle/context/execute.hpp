@@ -1,4 +1,4 @@
-// heddle/context/execute.hpp: runs the program of a rank: messages, attention, and folds of what comes home.
+// heddle/context/execute.hpp: runs a rank's program: messages, attention, folds.
 #pragma once
 
 #include <heddle/compute/ops/on_rows.hpp>
@@ -82,8 +82,7 @@ class context_executor {
                        heads<T> dk, heads<T> dv) {
     // Neither is written backward.
     const heads<T> output{const_cast<T*>(out.data), out.rows, out.heads, out.head_dim, out.stride};
-    const auto logarithms =
-        detail::row_at<space>(const_cast<sum*>(detail::first_element(lse)), static_cast<std::int64_t>(lse.size()));
+    const auto logarithms = row_at<space>(const_cast<sum*>(first_element(lse)), static_cast<std::int64_t>(lse.size()));
     tensors x{q, k, v, dout, output, logarithms, dq, dk, dv, scale};
     run(program, context_pass::backward, x);
   }
@@ -130,12 +129,11 @@ class context_executor {
   void check(const context_program& p, context_pass pass, const tensors& x) {
     const auto same = [](const char* what, std::int64_t expected, std::int64_t got) {
       if (expected != got)
-        throw layout_error(
-            detail::text_of({"heddle: context_executor: ", what, " should be ", expected, ", got ", got}));
+        throw layout_error(text_of({"heddle: context_executor: ", what, " should be ", expected, ", got ", got}));
     };
     if (p.pass != pass) {
-      throw layout_error(detail::text_of({"heddle: context_executor: the program is for the ", to_string(p.pass),
-                                          " pass, not the ", to_string(pass), " one"}));
+      throw layout_error(text_of({"heddle: context_executor: the program is for the ", to_string(p.pass),
+                                  " pass, not the ", to_string(pass), " one"}));
     }
     same("the rank", p.rank, ranks_.rank());
     // Arrays, because nvcc loses lists of aggregates.
@@ -165,7 +163,7 @@ class context_executor {
       check(p, pass, x);
       program_ = &p;
       take_room();
-      typename messages::call now(messages_, detail::row_at<space>(room_, travelling_));
+      typename messages::call now(messages_, row_at<space>(room_, travelling_));
       for (std::size_t k = 0; k < p.rounds.size(); ++k) round(p.rounds[k], static_cast<int>(k), x, now);
       now.finish();
       finish(x);
@@ -202,7 +200,7 @@ class context_executor {
     return room_ + slot_at_[static_cast<std::size_t>(b.slot)] + r.row * row_bytes(b.what);
   }
   row_view<std::byte, space> bytes_of(const context_range& r) const {
-    return detail::row_at<space>(address(r), r.rows * row_bytes(buffer(r.buffer).what));
+    return row_at<space>(address(r), r.rows * row_bytes(buffer(r.buffer).what));
   }
   template <class U>
   U* as(const context_range& r, std::int64_t elements = 0) const {
@@ -246,7 +244,7 @@ class context_executor {
   // Of rows of this rank, or of a call's results.
   numbers<sum> numbers_in(const row_view<sum, space>& lse, std::int64_t all, const context_range& r, std::int64_t head,
                           std::int64_t count) const {
-    return {detail::first_element(lse) + head * all + r.row, r.rows, count, 1, all};
+    return {first_element(lse) + head * all + r.row, r.rows, count, 1, all};
   }
   numbers<sum> own_numbers(const tensors& x, const context_range& r) const {
     return numbers_in(x.lse, program_->rows, r, buffer(r.buffer).part * q_heads(), q_heads());
@@ -329,8 +327,7 @@ class context_executor {
     compute::attention_slice* at = next_slices_;
     for (const context_round& r : program_->rounds)
       for (const context_call& c : r.calls) {
-        queue.copy(std::span<const compute::attention_slice>(c.slices),
-                   detail::row_at<space>(at, std::ssize(c.slices)));
+        queue.copy(std::span<const compute::attention_slice>(c.slices), row_at<space>(at, std::ssize(c.slices)));
         at += c.slices.size();
       }
   }
@@ -339,7 +336,7 @@ class context_executor {
     if constexpr (on_host)
       return c.slices;
     else
-      return detail::row_at<space>(
+      return row_at<space>(
           static_cast<const compute::attention_slice*>(std::exchange(next_slices_, next_slices_ + c.slices.size())),
           std::ssize(c.slices));
   }
@@ -397,7 +394,7 @@ class context_executor {
   // ---- attention
   void call(const context_call& c, const tensors& x) {
     const heads<T> out{call_out_, c.queries.rows, q_heads(), shape_.value_dim, q_heads() * shape_.value_dim};
-    const auto lse = detail::row_at<space>(call_lse_, c.queries.rows * q_heads());
+    const auto lse = row_at<space>(call_lse_, c.queries.rows * q_heads());
     compute::run<compute::ops::attention>(backend_, queries_at(c.queries, x), keys_at(c.keys, x, false),
                                           keys_at(c.keys, x, true), slices_of(c), x.scale, out, lse,
                                           compute::key_pages_in<space>{});
@@ -423,10 +420,10 @@ class context_executor {
       copy(numbers_of(c.queries, 0), lse);
     }
     const auto [dq, dk, dv] = results_of(c);
-    compute::run<compute::ops::attention_backward>(
-        backend_, dout, queries_at(c.queries, x), keys_at(c.keys, x, false), keys_at(c.keys, x, true), out,
-        detail::row_at<space>(static_cast<const sum*>(call_lse_), n * q_heads()), slices_of(c), x.scale, dq, dk, dv,
-        compute::key_pages_in<space>{});
+    compute::run<compute::ops::attention_backward>(backend_, dout, queries_at(c.queries, x), keys_at(c.keys, x, false),
+                                                   keys_at(c.keys, x, true), out,
+                                                   row_at<space>(static_cast<const sum*>(call_lse_), n * q_heads()),
+                                                   slices_of(c), x.scale, dq, dk, dv, compute::key_pages_in<space>{});
     add_results(c, c.of_queries, c.of_keys);
   }
   // Of a backward call: gradients of its queries, keys and values.

@@ -1,4 +1,4 @@
-// heddle/context/kept_tail.hpp: attention of a rank's first rows alone, where outputs of its last ones are kept.
+// heddle/context/kept_tail.hpp: attention of first rows where outputs of the last are kept.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

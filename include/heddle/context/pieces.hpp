@@ -1,4 +1,4 @@
-// heddle/context/pieces.hpp: documents of a batch, and the pieces of them that the ranks of a context axis hold.
+// heddle/context/pieces.hpp: documents of a batch, and the pieces that ranks hold of them.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

@@ -1,4 +1,4 @@
-// heddle/context/program.hpp: the program of one rank of a context table, round by round, with buffers that are used again.
+// heddle/context/program.hpp: one rank's program of a context table, with reused buffers.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

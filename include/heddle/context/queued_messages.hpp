@@ -1,4 +1,4 @@
-// heddle/context/queued_messages.hpp: messages of a context program in a device's memory, a round's as one group beside the kernels.
+// heddle/context/queued_messages.hpp: context messages on devices, grouped by round.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/context/shape.hpp: sizes of the heads that a context table carries, and of the rows that travel.
+// heddle/context/shape.hpp: sizes of heads in a context table, and of rows that travel.
 #pragma once
 
 #include <heddle/context/table.hpp>
@@ -56,9 +56,9 @@ struct context_shape {
 /// Errors: `config_error`.
 inline void require_parts(const context_shape& shape, int parts) {
   if (shape.query_heads % parts != 0 || (shape.key_heads % parts != 0 && parts % shape.key_heads != 0)) {
-    throw config_error(detail::text_of(
-        {"heddle: ", shape.query_heads, " query heads and ", shape.key_heads, " key heads cannot be cut into ", parts,
-         " parts: the parts should divide the query heads, and the key heads or a multiple of them"}));
+    throw config_error(
+        text_of({"heddle: ", shape.query_heads, " query heads and ", shape.key_heads, " key heads cannot be cut into ",
+                 parts, " parts: the parts should divide the query heads, and the key heads or a multiple of them"}));
   }
 }
 

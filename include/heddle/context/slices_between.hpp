@@ -1,4 +1,4 @@
-// heddle/context/slices_between.hpp: the part of a document's mask between a piece of queries and a piece of keys.
+// heddle/context/slices_between.hpp: the mask between a piece of queries and one of keys.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

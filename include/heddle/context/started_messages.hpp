@@ -1,4 +1,4 @@
-// heddle/context/started_messages.hpp: messages of a context program in the host's memory, started one by one beside the kernels.
+// heddle/context/started_messages.hpp: context messages in host memory, one by one.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/context/table.hpp: context tables: what travels when, which rank attends what, and the way of results home.
+// heddle/context/table.hpp: context tables: what travels when, and who attends what.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>
@@ -199,7 +199,7 @@ class context_builder {
   };
 
   static constexpr void require(bool ok, const char* what, int number) {
-    if (!ok) throw config_error(detail::text_of({"heddle: a carrier ", what, " ", number}));
+    if (!ok) throw config_error(text_of({"heddle: a carrier ", what, " ", number}));
   }
   constexpr void require_ranks(std::array<int, 3> ranks, int part) const {
     for (const int r : ranks)

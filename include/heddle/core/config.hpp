@@ -1,4 +1,4 @@
-// heddle/core/config.hpp: the language level heddle needs, and what all units of one program must be compiled with alike.
+// heddle/core/config.hpp: the required language level, and settings that units must share.
 #pragma once
 
 #if defined(_MSVC_LANG)

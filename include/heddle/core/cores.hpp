@@ -1,4 +1,4 @@
-// heddle/core/cores.hpp: the processor cores that a thread may run on, and threads that are bound to a share of them.
+// heddle/core/cores.hpp: processor cores that a thread may run on, and binding to them.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/core/determinism.hpp: policies and promises of the same bits in other runs, and on other meshes.
+// heddle/core/determinism.hpp: policies and promises of the same bits in other runs.
 #pragma once
 
 #include <heddle/core/config.hpp>

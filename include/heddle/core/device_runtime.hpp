@@ -1,4 +1,4 @@
-// heddle/core/device_runtime.hpp: names the runtimes of devices whose memory a library for messages may take.
+// heddle/core/device_runtime.hpp: device runtimes whose memory a message library takes.
 #pragma once
 
 #include <cstdint>

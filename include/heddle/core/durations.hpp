@@ -1,4 +1,4 @@
-// heddle/core/durations.hpp: durations and clocks of std::chrono, without its calendars, time zones and text.
+// heddle/core/durations.hpp: durations and clocks of std::chrono, without calendars.
 #pragma once
 
 #include <heddle/core/config.hpp>

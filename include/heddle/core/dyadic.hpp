@@ -1,4 +1,4 @@
-// heddle/core/dyadic.hpp: the aligned binary tree over a range of indices, which fixes the order of a fold.
+// heddle/core/dyadic.hpp: the aligned binary tree over indices, which fixes a fold's order.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// heddle/core/exact_sum.hpp: sums of doubles without rounding, the same in any order and for any cut over ranks.
+// heddle/core/exact_sum.hpp: sums of doubles without rounding, the same in any order.
 #pragma once
 
 #include <array>

@@ -5,9 +5,9 @@
 
 #include <utility>
 
-namespace heddle::inline v0::detail {
+namespace heddle::inline v0 {
 
-// Closes its file at its end. -1: it has none.
+/// Owns an open file and closes it at its end. -1: it has none.
 class file_descriptor {
  public:
   file_descriptor() = default;
@@ -26,4 +26,4 @@ class file_descriptor {
   int file_ = -1;
 };
 
-}  // namespace heddle::inline v0::detail
+}  // namespace heddle::inline v0

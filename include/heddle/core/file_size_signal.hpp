@@ -1,4 +1,4 @@
-// heddle/core/file_size_signal.hpp: keeps SIGXFSZ from ending the process while one thread writes a file.
+// heddle/core/file_size_signal.hpp: keeps SIGXFSZ from ending the process in a write.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -11,10 +11,10 @@
 #include <sys/resource.h>
 #include <time.h>
 
-namespace heddle::inline v0::detail {
+namespace heddle::inline v0 {
 
-// While one lives, a write of this thread beyond the limit of file sizes (`ulimit -f`) fails with EFBIG. Without one it
-// ends the process by SIGXFSZ. Handlers and other threads are left as they are; errno, too.
+/// Keeps SIGXFSZ away: while one lives, a write of this thread beyond the limit of file sizes (`ulimit -f`) fails with EFBIG. Without one it
+/// ends the process by SIGXFSZ. Handlers and other threads are left as they are; errno, too.
 class file_size_signal_off {
  public:
   file_size_signal_off() noexcept;
@@ -34,10 +34,10 @@ class file_size_signal_off {
   bool blocked_ = false;
 };
 
-// The system's text for the code of a failed write. For EFBIG with the limit that was reached.
+/// The system's text for the code of a failed write. For EFBIG with the limit that was reached.
 HEDDLE_INLINE std::string write_error_text(int code);
 
-}  // namespace heddle::inline v0::detail
+}  // namespace heddle::inline v0
 
 #if !defined(HEDDLE_SEPARATE_COMPILATION)
 #include <heddle/core/impl/file_size_signal.hpp>

@@ -1,4 +1,4 @@
-// heddle/core/fixed_string.hpp: text as a template argument, for host-only code such as einsum formulas.
+// heddle/core/fixed_string.hpp: text as a template argument, for host-only code.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/core/float8.hpp: the element types float8_e4m3 and float8_e5m2, with conversions from and to float.
+// heddle/core/float8.hpp: the element types float8_e4m3 and float8_e5m2, with conversions.
 #pragma once
 
 #include <heddle/core/config.hpp>

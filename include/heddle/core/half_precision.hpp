@@ -1,4 +1,4 @@
-// heddle/core/half_precision.hpp: the element types bf16 and f16, with conversions from and to float.
+// heddle/core/half_precision.hpp: the element types bf16 and f16, with conversions.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -101,17 +101,18 @@ HEDDLE_HD constexpr float rounded_to_odd(double x) noexcept {
   return bits_float((float_bits(nearest) - static_cast<std::uint32_t>(away)) | static_cast<std::uint32_t>(inexact));
 }
 
-// x as a number of another type: to the nearest, ties to even, rounded once.
+}  // namespace detail
+
+/// `x` as a number of another type: rounded to the nearest, ties to even, rounded once.
 template <class To, class From>
 HEDDLE_HD constexpr To converted(From x) noexcept {
   if constexpr (is_half_precision<To> && std::is_same_v<From, double>)
-    return To(rounded_to_odd(x));
+    return To(detail::rounded_to_odd(x));
   else if constexpr (is_half_precision<To>)
     return To(static_cast<float>(x));
   else
     return static_cast<To>(x);
 }
-}  // namespace detail
 
 /// A finite number of float as a bf16, upwards or downwards with the probability that makes the mean exact: `random16`
 /// is uniform in [0, 65536). Infinities and NaN as they are; a number beyond the largest bf16 may become an infinity.

@@ -7,6 +7,23 @@
 #include <cstdint>
 
 namespace heddle::inline v0 {
+
+/// The last of `count` ascending numbers, `step` words apart, that is not above `i`; the first is 0.
+HEDDLE_HD constexpr std::int64_t last_not_above(const std::int64_t* first, std::int64_t count, std::int64_t step,
+                                                std::int64_t i) {
+  std::int64_t low = 0;
+  while (count > 1) {
+    const std::int64_t half = count / 2;
+    if (first[(low + half) * step] <= i) {
+      low += half;
+      count -= half;
+    } else {
+      count = half;
+    }
+  }
+  return low;
+}
+
 namespace detail {
 
 struct empty_body {
@@ -28,22 +45,6 @@ struct fill_each {
   T value;
   HEDDLE_HD void operator()(std::int64_t i) const { to[i] = value; }
 };
-
-/// The last of `count` ascending numbers, `step` words apart, that is not above `i`; the first is 0.
-HEDDLE_HD constexpr std::int64_t last_not_above(const std::int64_t* first, std::int64_t count, std::int64_t step,
-                                                std::int64_t i) {
-  std::int64_t low = 0;
-  while (count > 1) {
-    const std::int64_t half = count / 2;
-    if (first[(low + half) * step] <= i) {
-      low += half;
-      count -= half;
-    } else {
-      count = half;
-    }
-  }
-  return low;
-}
 
 }  // namespace detail
 

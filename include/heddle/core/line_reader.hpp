@@ -11,10 +11,10 @@
 #include <type_traits>
 #include <vector>
 
-namespace heddle::inline v0::detail {
+namespace heddle::inline v0 {
 
-// Lines of words parted by spaces and tabs; `#` begins a comment. `Error` is what is thrown: "heddle: <source>, line <n>: <why>". The text
-// and the source must live as long as the reader.
+/// Reads lines of words parted by spaces and tabs; `#` begins a comment. `Error` is what is thrown: "heddle: <source>, line <n>: <why>". The text
+/// and the source must live as long as the reader.
 template <class Error>
 class line_reader {
  public:
@@ -101,4 +101,4 @@ class line_reader {
   bool failed_ = false;
 };
 
-}  // namespace heddle::inline v0::detail
+}  // namespace heddle::inline v0

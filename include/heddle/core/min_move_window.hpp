@@ -1,4 +1,4 @@
-// heddle/core/min_move_window.hpp: plans the fewest moves that bring occupied slots of an array next to each other.
+// heddle/core/min_move_window.hpp: the fewest moves that make occupied slots adjacent.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// heddle/core/monoid.hpp: associative operators with their identities, used by reductions and partial layouts.
+// heddle/core/monoid.hpp: associative operators with identities, for reductions.
 #pragma once
 
 #include <heddle/core/config.hpp>

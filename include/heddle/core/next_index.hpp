@@ -4,7 +4,6 @@
 #include <cstddef>
 
 namespace heddle::inline v0 {
-namespace detail {
 
 /// Goes on to the next index of a box of `dims` dimensions, the last one fastest. `step(d)` goes on along dimension d and returns
 /// whether that stays inside; where it does not, it has gone back to the first place. Returns false after the last index,
@@ -26,5 +25,4 @@ template <class Index, class Extents>
   });
 }
 
-}  // namespace detail
 }  // namespace heddle::inline v0

@@ -1,4 +1,4 @@
-// heddle/core/observer.hpp: the observer hook: reports of what running code does; no code at all when off.
+// heddle/core/observer.hpp: the observer hook: reports of running code, free when off.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/core/op_traits.hpp: traits of an operator: the orders and cuts of a reduction that keep its result.
+// heddle/core/op_traits.hpp: traits of operators: orders and cuts that keep a result.
 #pragma once
 
 #include <heddle/core/monoid.hpp>

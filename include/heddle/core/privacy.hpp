@@ -1,4 +1,4 @@
-// heddle/core/privacy.hpp: budgets of differential privacy, added up by the compiler, and a ledger of what was spent.
+// heddle/core/privacy.hpp: budgets of differential privacy as types, and a ledger.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -33,12 +33,15 @@ struct countable_shape;
   throw layout_error(text + " " + what + " than a 64-bit number counts");
 }
 
-// Counts of elements and bytes are never negative. What is beyond 64 bits is `uncountable`, and so is every product and
-// sum with it: arithmetic goes on, and `counted` refuses the result.
+}  // namespace detail
+
+/// What stands for a count beyond 64 bits. Counts of elements and bytes are never negative, so products and sums with it are
+/// `uncountable`, too: arithmetic goes on, and whoever needs the result refuses it.
 inline constexpr std::int64_t uncountable = -1;
 
-// Without a division, and in every compiler's constants: the halves of 64 bits are multiplied.
-constexpr std::int64_t product_of(std::int64_t a, std::int64_t b) noexcept {
+/// The product of two counts, or `uncountable`. Without a division, and in every compiler's constants: the halves of 64
+/// bits are multiplied.
+constexpr std::int64_t product_of_counts(std::int64_t a, std::int64_t b) noexcept {
   if ((a | b) >> 31 == 0) return a * b;
   if (a < 0 || b < 0) return uncountable;
   const std::uint64_t a_high = static_cast<std::uint64_t>(a) >> 32, a_low = static_cast<std::uint64_t>(a) & 0xffffffffu;
@@ -47,23 +50,26 @@ constexpr std::int64_t product_of(std::int64_t a, std::int64_t b) noexcept {
   const bool fits = (a_high == 0 || b_high == 0) && middle >> 31 == 0 && product >= low && product >> 63 == 0;
   return fits ? static_cast<std::int64_t>(product) : uncountable;
 }
-constexpr std::int64_t sum_of(std::int64_t a, std::int64_t b) noexcept {
+/// The sum of two counts, or `uncountable`.
+constexpr std::int64_t sum_of_counts(std::int64_t a, std::int64_t b) noexcept {
   return a < 0 || b < 0 || a > (std::numeric_limits<std::int64_t>::max)() - b ? uncountable : a + b;
 }
-// The product of extents, 1 of none, 0 if one of them is.
-constexpr std::int64_t product_of(const std::int64_t* extents, std::size_t rank) noexcept {
+/// The product of extents, or `uncountable`; 1 of none, 0 if one of them is.
+constexpr std::int64_t product_of_counts(const std::int64_t* extents, std::size_t rank) noexcept {
   std::int64_t n = 1;
   bool empty = false;
   for (std::size_t i = 0; i < rank; ++i) {
     empty = empty || extents[i] == 0;
-    n = product_of(n, extents[i]);
+    n = product_of_counts(n, extents[i]);
   }
   return empty ? 0 : n;
 }
 template <std::size_t Rank>
-constexpr std::int64_t product_of(const std::array<std::int64_t, Rank>& extents) noexcept {
-  return product_of(extents.data(), Rank);
+constexpr std::int64_t product_of_counts(const std::array<std::int64_t, Rank>& extents) noexcept {
+  return product_of_counts(extents.data(), Rank);
 }
+
+namespace detail {
 // Whether so many extents are so small, each, that one need not multiply to see that their product is a number: what making
 // a shape costs. No loop, which g++ would not unroll.
 template <std::size_t Rank, class... N>
@@ -162,7 +168,7 @@ class shape {
 
   constexpr void require_countable() const {
     const auto e = extents();
-    if (detail::product_of(e) < 0) detail::throw_uncountable(e.data(), rank(), "has more elements");
+    if (product_of_counts(e) < 0) detail::throw_uncountable(e.data(), rank(), "has more elements");
   }
 
   // One more than needed, so that rank 0 has an array too.
@@ -173,7 +179,7 @@ class shape {
 
   // Last, because clang leaves out the members that come after an assertion which fails.
   static_assert(((Extents == dynamic) || ...) ||
-                    detail::product_of(std::array<std::int64_t, sizeof...(Extents)>{Extents...}) >= 0,
+                    product_of_counts(std::array<std::int64_t, sizeof...(Extents)>{Extents...}) >= 0,
                 "heddle: shape<...>: there are more elements than a 64-bit number counts");
 };
 

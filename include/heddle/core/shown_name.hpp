@@ -1,4 +1,4 @@
-// heddle/core/shown_name.hpp: names and shapes from files of others, as error messages show them: of bounded length.
+// heddle/core/shown_name.hpp: foreign names and shapes in errors, of bounded length.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-namespace heddle::inline v0::detail {
+namespace heddle::inline v0 {
 
-// At most 120 bytes, and no control characters.
+/// A name as messages show it: at most 120 bytes, and no control characters.
 inline std::string shown_name(std::string_view name) {
   constexpr std::size_t most = 120;
   std::string text(name.substr(0, most));
@@ -20,7 +20,7 @@ inline std::string shown_name(std::string_view name) {
   return name.size() > most ? text + "..." : text;
 }
 
-// At most 8 extents.
+/// Extents as messages show them, as in `"[2,3]"`: at most 8.
 inline std::string shown_extents(std::span<const std::int64_t> extents) {
   constexpr std::size_t most = 8;
   std::string text = "[";
@@ -28,4 +28,4 @@ inline std::string shown_extents(std::span<const std::int64_t> extents) {
   return text + (extents.size() > most ? ",...]" : "]");
 }
 
-}  // namespace heddle::inline v0::detail
+}  // namespace heddle::inline v0

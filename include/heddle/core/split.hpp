@@ -1,4 +1,4 @@
-// heddle/core/split.hpp: split policies of a range: balanced, chunked, block-cyclic, zigzag, by given sizes.
+// heddle/core/split.hpp: split policies of a range: balanced, chunked, cyclic, zigzag.
 #pragma once
 
 #include <heddle/core/config.hpp>

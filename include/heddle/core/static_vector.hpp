@@ -1,4 +1,4 @@
-// heddle/core/static_vector.hpp: a vector of bounded size that lives in constant expressions and read-only data.
+// heddle/core/static_vector.hpp: a vector of bounded size for constant expressions.
 #pragma once
 
 #include <heddle/core/config.hpp>

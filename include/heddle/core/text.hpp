@@ -1,4 +1,4 @@
-// heddle/core/text.hpp: numbers in words, and messages put together from words and numbers, or out of another message.
+// heddle/core/text.hpp: numbers in words, and messages put together from parts.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -24,28 +24,25 @@ HEDDLE_INLINE std::string rounded_text(double x, int decimals);
 /// The same with as many more decimals, up to 12, as give small numbers three digits: `"0.000731"`.
 HEDDLE_INLINE std::string digits_text(double x, int decimals);
 
-}  // namespace heddle::inline v0
-
-namespace heddle::inline v0::detail {
-
-// A part of a message: words, a character, or a whole number in decimal digits. It refers to its words: for arguments of `text_of`.
-class text_part {
+/// A part of a message: words, a character, or a whole number in decimal digits. It refers to its words: for arguments
+/// of `text_of`.
+class message_part {
  public:
-  text_part(std::string_view words) : words_(words.data()), size_(words.size()) {}
-  text_part(const char* words) : text_part(std::string_view(words)) {}
-  text_part(const std::string& words) : text_part(std::string_view(words)) {}
+  message_part(std::string_view words) : words_(words.data()), size_(words.size()) {}
+  message_part(const char* words) : message_part(std::string_view(words)) {}
+  message_part(const std::string& words) : message_part(std::string_view(words)) {}
   template <std::same_as<char> Char>
-  text_part(Char c) : words_(digits_), size_(1), digits_{c} {}
+  message_part(Char c) : words_(digits_), size_(1), digits_{c} {}
   template <std::integral Number>
     requires(!std::same_as<Number, char> && !std::same_as<Number, bool>)
-  text_part(Number number) {
+  message_part(Number number) {
     if constexpr (std::signed_integral<Number>)
       set_number(static_cast<unsigned long long>(number), number < 0);
     else
       set_number(number, false);
   }
-  text_part(const text_part&) = delete;
-  text_part& operator=(const text_part&) = delete;
+  message_part(const message_part&) = delete;
+  message_part& operator=(const message_part&) = delete;
 
   std::string_view words() const noexcept { return {words_, size_}; }
 
@@ -57,19 +54,21 @@ class text_part {
   char digits_[24] = {};
 };
 
-// "heddle: rank 3 of 4" for {"heddle: rank ", 3, " of ", 4}.
-HEDDLE_INLINE std::string text_of(std::initializer_list<text_part> parts);
+/// The parts of a message put together: `"heddle: rank 3 of 4"` for `{"heddle: rank ", 3, " of ", 4}`.
+HEDDLE_INLINE std::string text_of(std::initializer_list<message_part> parts);
 
-// "2 x 3" for the numbers 2 and 3 with " x " between them.
-HEDDLE_INLINE std::string joined_numbers(std::span<const std::int64_t> numbers, std::string_view between);
-
-// The text of an error without its first word "heddle: ", for a message that begins with its own.
+/// The text of an error without its first word "heddle: ", for a message that begins with its own.
 inline std::string_view without_prefix(std::string_view what) {
   constexpr std::string_view prefix = "heddle: ";
   return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
 }
 
-}  // namespace heddle::inline v0::detail
+namespace detail {
+// "2 x 3" for the numbers 2 and 3 with " x " between them.
+HEDDLE_INLINE std::string joined_numbers(std::span<const std::int64_t> numbers, std::string_view between);
+}  // namespace detail
+
+}  // namespace heddle::inline v0
 
 #if !defined(HEDDLE_SEPARATE_COMPILATION)
 #include <heddle/core/impl/text.hpp>

@@ -49,7 +49,15 @@ struct indexer<std::integer_sequence<std::size_t, Is...>, Ts...> : indexed<Is, T
 template <std::size_t At, class T>
 indexed<At, T> pick(const indexed<At, T>&);
 
-// `Member<X>` where there is such a type, else `Default`.
+template <class... Ts, class... Us>
+type_list<Ts..., Us...> operator+(type_list<Ts...>, type_list<Us...>);
+template <class... Lists>
+struct join_lists {
+  using type = decltype((type_list<>{} + ... + Lists{}));
+};
+}  // namespace detail
+
+/// `type` is `Member<X>` where there is such a type, else `Default`.
 template <class Default, template <class> class Member, class X>
 struct member_or {
   using type = Default;
@@ -60,15 +68,9 @@ struct member_or<Default, Member, X> {
   using type = Member<X>;
 };
 
-template <class... Ts, class... Us>
-type_list<Ts..., Us...> operator+(type_list<Ts...>, type_list<Us...>);
+/// One list with the types of all lists, in order.
 template <class... Lists>
-struct join_lists {
-  using type = decltype((type_list<>{} + ... + Lists{}));
-};
-template <class... Lists>
-using joined = typename join_lists<Lists...>::type;
-}  // namespace detail
+using joined_lists = typename detail::join_lists<Lists...>::type;
 
 /// The type at place `At` of `Ts`.
 template <std::size_t At, class... Ts>

@@ -1,4 +1,4 @@
-// heddle/infer/acceptance.hpp: defines the rules by which proposed tokens are accepted: equal draws, and typical acceptance.
+// heddle/infer/acceptance.hpp: rules of accepting proposed tokens: equal draws, and typical.
 #pragma once
 
 #include <heddle/infer/event.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/affinity_router.hpp: sends requests to the replicas that hold the experts of most of their tokens.
+// heddle/infer/affinity_router.hpp: sends requests to replicas that hold their experts.
 #pragma once
 
 #include <heddle/core/error.hpp>

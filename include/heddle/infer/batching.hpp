@@ -1,4 +1,4 @@
-// heddle/infer/batching.hpp: batching policies: when waiting requests begin, and how many rows of their prompts a step has.
+// heddle/infer/batching.hpp: batching policies: starts of requests, and prompt rows of a step.
 #pragma once
 
 #include <heddle/core/policy.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/beam_search.hpp: beam search with a runner, whose beams share blocks of the cache until they are written.
+// heddle/infer/beam_search.hpp: beam search whose beams share blocks of the cache.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/byte_dfa.hpp: a deterministic finite automaton over bytes, and the errors and limits of what compiles to it.
+// heddle/infer/byte_dfa.hpp: a deterministic automaton over bytes, its errors and limits.
 #pragma once
 
 #include <heddle/core/error.hpp>

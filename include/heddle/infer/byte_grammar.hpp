@@ -1,4 +1,4 @@
-// heddle/infer/byte_grammar.hpp: builds a nondeterministic automaton over bytes, and makes it deterministic.
+// heddle/infer/byte_grammar.hpp: builds automata over bytes, and makes them deterministic.
 #pragma once
 
 #include <heddle/infer/byte_dfa.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/cache.hpp: cache policies: which blocks of the cache a sequence has, in slots of a context or block by block.
+// heddle/infer/cache.hpp: cache policies: blocks of a sequence, by context or block by block.
 #pragma once
 
 #include <heddle/core/error.hpp>

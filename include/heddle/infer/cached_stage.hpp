@@ -1,4 +1,4 @@
-// heddle/infer/cached_stage.hpp: the part of a described language model on one rank, forward only, with a cache of keys and values.
+// heddle/infer/cached_stage.hpp: one rank's part of a model, forward only, with a cache.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -235,9 +235,9 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   void lend_weights(row weights) { held_.lend_weights(*backend_, weights); }
   /// The same for the cache, of `cache_bytes()`. Errors: `layout_error` for another number of elements.
   void lend_cache(row cache) {
-    if (static_cast<std::int64_t>(heddle::v0::detail::count_of(cache)) != cache_at_.back())
+    if (static_cast<std::int64_t>(element_count(cache)) != cache_at_.back())
       throw layout_error("heddle: a stage with a cache of " + std::to_string(cache_at_.back()) +
-                         " elements is lent memory for " + std::to_string(heddle::v0::detail::count_of(cache)));
+                         " elements is lent memory for " + std::to_string(element_count(cache)));
     tokens_ = {};
     cached_ = start_of(cache);
   }
@@ -301,9 +301,8 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
           const std::int64_t n = states.extent(1);
           typename types::sum* const begin = start_of(states);
           if (c.from != c.to && n > 0)
-            queue().copy(
-                heddle::v0::detail::row_at<space>(static_cast<const typename types::sum*>(begin + c.from * n), n),
-                heddle::v0::detail::row_at<space>(begin + c.to * n, n));
+            queue().copy(row_at<space>(static_cast<const typename types::sum*>(begin + c.from * n), n),
+                         row_at<space>(begin + c.to * n, n));
         });
   }
   /// Moves rows of the cache, one after the other. Errors: `config_error` where the cache lies by head.
@@ -315,7 +314,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   /// On the last stage, after `forward`: the residual stream of the wanted rows of the step as the last block left it.
   /// Shapes: to [wanted rows, width].
   void streams(row to) {
-    const auto elements = static_cast<std::int64_t>(heddle::v0::detail::count_of(to));
+    const auto elements = static_cast<std::int64_t>(element_count(to));
     if (elements > 0) pick(0, elements / config_.width, start_of(to));
   }
   /// Calls f(layer of the model, tensor of its layer counted from 0, view) for each tensor of the cache on this rank, in order: to read it, or to fill it with what another mesh computed.
@@ -425,7 +424,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
     const std::int64_t rows = to.size() == 0 ? 0 : n;
     head.layer().predict_rows(head, stream_.part(static_cast<const T*>(picked), 0, {1, n}),
                               matrix_view<T, space>(start_of(to), dynamic_shape<2>(rows, words)),
-                              heddle::v0::detail::row_at<space>(work(work_at_.room), n * words));
+                              row_at<space>(work(work_at_.room), n * words));
   }
 
  private:
@@ -521,9 +520,8 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
         T* const begin = block_of_cache(l) + tensor.first * rows_of_cache();
         const std::int64_t n = tensor.columns * count;
         if (n > 0)
-          compute::run<compute::ops::copy>(
-              *backend_, heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + from * n), n),
-              heddle::v0::detail::row_at<space>(begin + to * n, n));
+          compute::run<compute::ops::copy>(*backend_, row_at<space>(static_cast<const T*>(begin + from * n), n),
+                                           row_at<space>(begin + to * n, n));
       });
   }
 
@@ -552,13 +550,12 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   void pick(std::int64_t first, std::int64_t n, T* to) {
     if constexpr (heddle::v0::detail::kernels_run_on_host<space>()) {
       for (std::int64_t i = 0; i < n; ++i) {
-        const std::int64_t row = heddle::v0::detail::first_element(inputs_.wanted())[first + i];
+        const std::int64_t row = first_element(inputs_.wanted())[first + i];
         compute::run<compute::ops::copy>(*backend_, elements_of(const_matrix(last_ + row * config_.width, 1)),
                                          elements_of(matrix(to + i * config_.width, 1)));
       }
     } else {
-      compute::run<compute::ops::embedding>(*backend_,
-                                            heddle::v0::detail::part_of_row<space>(inputs_.wanted(), first, n),
+      compute::run<compute::ops::embedding>(*backend_, part_of_row<space>(inputs_.wanted(), first, n),
                                             const_matrix(last_, rows_), 0, matrix(to, n));
     }
   }
@@ -579,7 +576,7 @@ class cached_stage : public model::detail::stage_types<Model, World, Backend, Pi
   T* work(std::int64_t at) noexcept { return work_.address() + at; }
   template <class Row>
   static auto* start_of(const Row& x) noexcept {
-    return heddle::v0::detail::first_element(x);
+    return first_element(x);
   }
   matrix_view<T, space> matrix(T* at, std::int64_t rows) const noexcept {
     return {at, dynamic_shape<2>(rows, config_.width)};

@@ -1,4 +1,4 @@
-// heddle/infer/capability.hpp: capabilities of caches and runners as types, and the check that policies have those that they need.
+// heddle/infer/capability.hpp: capabilities of caches and runners, as types that are checked.
 #pragma once
 
 #include <heddle/core/type_list.hpp>
@@ -51,12 +51,11 @@ struct all_offered<capabilities<Ns...>, Offered> {
 template <class P>
 using needs_member = typename P::needs;
 template <class P>
-using needs_of = heddle::detail::member_or<capabilities<>, needs_member, P>;
+using needs_of = member_or<capabilities<>, needs_member, P>;
 template <class R>
 using capabilities_member = typename R::capabilities;
 template <class R>
-using capabilities_of =
-    heddle::detail::member_or<capabilities<truncate, causal_rows, next_token>, capabilities_member, R>;
+using capabilities_of = member_or<capabilities<truncate, causal_rows, next_token>, capabilities_member, R>;
 }  // namespace detail
 
 /// What a runner offers: its member type `capabilities`, or, without one, what a causal model with rows of keys and values does.

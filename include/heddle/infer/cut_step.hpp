@@ -1,4 +1,4 @@
-// heddle/infer/cut_step.hpp: cuts a step of inference between sequences into steps that may run at the same time.
+// heddle/infer/cut_step.hpp: cuts a step between sequences into steps that may overlap.
 #pragma once
 
 #include <heddle/infer/step.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/decoding.hpp: decoding policies: one token a step, or several proposed from earlier text and verified at once.
+// heddle/infer/decoding.hpp: decoding policies: one token a step, or several verified at once.
 #pragma once
 
 #include <heddle/core/policy.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/dfa_mask.hpp: masks of answers by a finite automaton, whose token sets are shared by all requests and bounded for all automata together.
+// heddle/infer/dfa_mask.hpp: answer masks by an automaton, with bounded sets of tokens.
 #pragma once
 
 #include <heddle/infer/byte_dfa.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/diffusion.hpp: decodes masked language models: blocks of masks, committed a few at a time.
+// heddle/infer/diffusion.hpp: decodes masked language models, blocks of masks at a time.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/diffusion_caches.hpp: caches of diffusion decoding, as the rows that each step computes again.
+// heddle/infer/diffusion_caches.hpp: caches of diffusion decoding, as rows to recompute.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/diffusion_rules.hpp: rules by which a step of diffusion decoding commits masked positions.
+// heddle/infer/diffusion_rules.hpp: rules of diffusion decoding: which masks a step commits.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/draft_speculation.hpp: a decoding policy whose proposals come from a smaller model with a cache of its own.
+// heddle/infer/draft_speculation.hpp: speculation by a smaller model with its own cache.
 #pragma once
 
 #include <heddle/infer/cache.hpp>

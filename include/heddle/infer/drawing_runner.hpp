@@ -1,4 +1,4 @@
-// heddle/infer/drawing_runner.hpp: runners that draw tokens where their logits are, and what an engine has of a step: logits, and tokens that the runner drew.
+// heddle/infer/drawing_runner.hpp: runners that draw tokens, and what engines get of a step.
 #pragma once
 
 #include <heddle/compute/token_draws.hpp>

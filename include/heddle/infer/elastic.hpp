@@ -1,4 +1,4 @@
-// heddle/infer/elastic.hpp: instances of a model that merge into one of a larger degree and split again while they serve.
+// heddle/infer/elastic.hpp: instances of a model that merge and split while they serve.
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>
@@ -240,7 +240,7 @@ class elastic {
 
  private:
   static row_view<T, space> row_of(buffer<T, space>& b) {
-    return heddle::v0::detail::row_at<space>(b.address(), static_cast<std::int64_t>(b.size()));
+    return row_at<space>(b.address(), static_cast<std::int64_t>(b.size()));
   }
   using asked = std::array<std::int64_t, 2>;  // a degree, or how many elements of weights to bring
   void tell(asked what) {
@@ -400,7 +400,7 @@ class elastic {
       }
     buffer<T, space> out, in;
     stage().visit_cache([&](int, int, const auto& view) {
-      T* const begin = heddle::v0::detail::first_element(view);
+      T* const begin = first_element(view);
       const std::int64_t n = view.extent(0) * view.extent(1) / (extent_.blocks * most_degree);
       const auto bytes = static_cast<std::int64_t>(sizeof(T)) * n;
       const auto most = [&](const auto& units) { return std::ssize(units) * n; };

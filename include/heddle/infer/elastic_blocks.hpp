@@ -1,4 +1,4 @@
-// heddle/infer/elastic_blocks.hpp: moves of the blocks of a cache when instances merge or split, as data.
+// heddle/infer/elastic_blocks.hpp: moves of cache blocks when instances merge or split.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/engine.hpp: the inference engine: one loop over requests, batches, the cache and a runner of steps.
+// heddle/infer/engine.hpp: the inference engine: one loop over requests, cache and runner.
 #pragma once
 
 #include <heddle/core/error.hpp>

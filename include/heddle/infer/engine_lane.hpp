@@ -1,4 +1,4 @@
-// heddle/infer/engine_lane.hpp: a thread that leads a runner takes the steps of its engine, while another thread owns the engine.
+// heddle/infer/engine_lane.hpp: runs an engine's steps on a thread that leads a runner.
 #pragma once
 
 #include <heddle/core/error.hpp>

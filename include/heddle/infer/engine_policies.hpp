@@ -1,4 +1,4 @@
-// heddle/infer/engine_policies.hpp: chooses the policies of an engine among types in any order, and checks that they fit.
+// heddle/infer/engine_policies.hpp: chooses an engine's policies, and checks that they fit.
 #pragma once
 
 #include <heddle/core/policy.hpp>
@@ -32,38 +32,27 @@ namespace detail {
 
 template <class P>
 concept state_policy = std::is_same_v<P, restore> || std::is_same_v<P, states_go_on>;
-template <class P>
-inline constexpr bool engine_accepts = batching_policy<P> || cache_policy<P> || decoding_policy<P> || state_policy<P>;
+struct engine_policy_set : policy_set<engine_policy_set> {
+  template <class P>
+  static constexpr bool takes = batching_policy<P> || cache_policy<P> || decoding_policy<P> || state_policy<P>;
 
-// The types below carry what the compiler prints next to the advice.
-template <class P>
-inline constexpr bool engine_takes = engine_accepts<P>;
-template <class P, class... All>
-inline constexpr bool only_engine_policy_of_its_kind = policies_of_kind<typename P::kind, All...> == 1;
-
-// Checks one after the other and stops at the first mistake, so that one mistake gives one error.
-template <class... Ps>
-constexpr bool engine_policies_checked() {
-  if constexpr (!(engine_accepts<Ps> && ...)) {
-    (..., [] {
-      static_assert(
-          engine_takes<Ps>,
-          "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
-          "continuous_batching, chunked_prefill<Budget>, temporal_fusion<Slots>), a cache (contiguous, paged, "
-          "prefix_shared, slotted, windowed) and a way to decode (one_token, ngram_speculation<...>, "
-          "draft_speculation<Draft>, "
-          "medusa_speculation<Heads>, falcon_speculation<Drafter>, diffusion<...>) and restore, or types with the same "
-          "members");
-    }());
-    return false;
-  } else if constexpr (!((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
-    static_assert((only_engine_policy_of_its_kind<Ps, Ps...> && ...),
-                  "heddle: engine<Runner, ...> got two policies of one kind; keep one of them");
-    return false;
-  } else {
-    return true;
+  template <class P>
+  static constexpr void refuse_unknown() {
+    static_assert(
+        takes<P>,
+        "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
+        "continuous_batching, chunked_prefill<Budget>, temporal_fusion<Slots>), a cache (contiguous, paged, "
+        "prefix_shared, slotted, windowed) and a way to decode (one_token, ngram_speculation<...>, "
+        "draft_speculation<Draft>, "
+        "medusa_speculation<Heads>, falcon_speculation<Drafter>, diffusion<...>) and restore, or types with the same "
+        "members");
   }
-}
+  template <class... Ps>
+  static constexpr void refuse_doubled() {
+    static_assert((only_policy_of_its_kind<Ps, Ps...> && ...),
+                  "heddle: engine<Runner, ...> got two policies of one kind; keep one of them");
+  }
+};
 
 // What a runner alone offers.
 template <class Cache>
@@ -94,7 +83,6 @@ inline constexpr bool streams_are_as_read<Decoding, Runner> =
 template <class Batching>
 inline constexpr bool needs_slots = std::is_same_v<typename needs_of<Batching>::type, capabilities<slot_window_moves>>;
 
-// A refused combination is replaced by the defaults, so that its uses add no errors of their own.
 template <class Runner, class... Ps>
 struct chosen_engine_policies {
   using batching = v0::select_policy<batching_kind, chunked_prefill<>, Ps...>;
@@ -103,7 +91,7 @@ struct chosen_engine_policies {
   static constexpr bool restores = std::is_same_v<v0::select_policy<state_kind, states_go_on, Ps...>, restore>;
   using runner = offered_by<runner_capabilities<Runner>, restores>;
 
-  static constexpr bool checked() {
+  static constexpr bool fits() {
     if constexpr (!all_offered<typename needs_of<batching>::type, typename cache::capabilities>::value) {
       static_assert(all_offered<typename needs_of<batching>::type, typename cache::capabilities>::value,
                     "heddle: this batching policy needs a capability that the cache policy does not offer; "
@@ -156,21 +144,12 @@ struct chosen_engine_policies {
   }
 };
 
-template <class Runner, class... Ps>
-constexpr auto select_engine_policies() {
-  if constexpr (!engine_policies_checked<Ps...>()) {
-    return std::type_identity<chosen_engine_policies<void>>{};
-  } else if constexpr (!chosen_engine_policies<Runner, Ps...>::checked()) {
-    return std::type_identity<chosen_engine_policies<void>>{};
-  } else {
-    return std::type_identity<chosen_engine_policies<Runner, Ps...>>{};
-  }
-}
-
 }  // namespace detail
 
 /// The policies of an engine: members `batching`, `cache` and `decoding`. What is left out is `chunked_prefill<>`, `paged` (`slotted` for `temporal_fusion`) and `one_token`.
 template <class Runner, class... Policies>
-struct engine_policies : decltype(detail::select_engine_policies<Runner, Policies...>())::type {};
+struct engine_policies
+    : decltype(detail::engine_policy_set::choose<detail::chosen_engine_policies<Runner, Policies...>,
+                                                 detail::chosen_engine_policies<void>, Policies...>())::type {};
 
 }  // namespace heddle::inline v0::infer

@@ -1,4 +1,4 @@
-// heddle/infer/engine_results.hpp: draws the tokens of an engine's step, and verifies proposed ones.
+// heddle/infer/engine_results.hpp: draws the tokens of a step, and verifies proposed ones.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -213,7 +213,7 @@ class engine_results : protected engine_batch<Runner, Policies> {
     e.finish = finish_reason::error;
     e.message =
         "heddle: request " + std::to_string(q.id) + ", token " + std::to_string(q.answered()) + " of the answer: ";
-    e.message += heddle::v0::detail::without_prefix(problem.what());
+    e.message += without_prefix(problem.what());
     events_.push_back(std::move(e));
   }
   // The event's token behind the answer.

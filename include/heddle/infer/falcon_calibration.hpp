@@ -1,4 +1,4 @@
-// heddle/infer/falcon_calibration.hpp: features of texts for training a drafter of blocks, and how often its likeliest tokens are right.
+// heddle/infer/falcon_calibration.hpp: training features of block drafters; hit rates.
 #pragma once
 
 #include <heddle/core/error.hpp>

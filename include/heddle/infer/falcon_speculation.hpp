@@ -1,4 +1,4 @@
-// heddle/infer/falcon_speculation.hpp: a decoding policy that proposes trees of tokens from a drafter that predicts a block of them at once.
+// heddle/infer/falcon_speculation.hpp: speculation by a drafter of blocks, as trees.
 #pragma once
 
 #include <heddle/core/error.hpp>

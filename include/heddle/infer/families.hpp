@@ -1,4 +1,4 @@
-// heddle/infer/families.hpp: runners of the models of Hugging Face without their types, compiled here or once, in heddle::families.
+// heddle/infer/families.hpp: runners of Hugging Face's models without their types.
 #pragma once
 
 #include <heddle/infer/any_model_runner.hpp>

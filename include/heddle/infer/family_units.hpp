@@ -1,4 +1,4 @@
-// heddle/infer/family_units.hpp: units of heddle::families: stages and runners of the families in HEDDLE_FAMILIES.
+// heddle/infer/family_units.hpp: compiles runners of the families in HEDDLE_FAMILIES.
 #pragma once
 
 #include <heddle/infer/families.hpp>

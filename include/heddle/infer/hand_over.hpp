@@ -1,4 +1,4 @@
-// heddle/infer/hand_over.hpp: a request that leaves one engine with its rows of the cache and goes on in another.
+// heddle/infer/hand_over.hpp: hands a request and its cache rows to another engine.
 #pragma once
 
 #include <heddle/infer/request.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/handed_words.hpp: a request that leaves an engine as words of 64 bits, for other ranks.
+// heddle/infer/handed_words.hpp: a handed-over request as words of 64 bits.
 #pragma once
 
 #include <heddle/infer/hand_over.hpp>

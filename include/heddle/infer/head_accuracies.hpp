@@ -1,4 +1,4 @@
-// heddle/infer/head_accuracies.hpp: measures how often each head's likeliest tokens are right, for a tree of proposals.
+// heddle/infer/head_accuracies.hpp: measures hit rates of heads, for trees of proposals.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/json_automaton.hpp: a pushdown automaton over bytes that accepts what begins a JSON text.
+// heddle/infer/json_automaton.hpp: a pushdown automaton of the beginnings of JSON texts.
 #pragma once
 
 #include <cstdint>

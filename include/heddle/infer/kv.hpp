@@ -1,4 +1,4 @@
-// heddle/infer/kv.hpp: `kv`: keys and values of running requests are kept or computed again when weights change.
+// heddle/infer/kv.hpp: `kv`: keys and values are kept or recomputed when weights change.
 #pragma once
 
 #include <heddle/core/config.hpp>

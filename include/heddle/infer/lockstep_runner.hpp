@@ -1,4 +1,4 @@
-// heddle/infer/lockstep_runner.hpp: replicas of a model that share experts, each with an engine of its own, in steps together.
+// heddle/infer/lockstep_runner.hpp: replicas that share experts, in steps together.
 #pragma once
 
 #include <heddle/core/error.hpp>

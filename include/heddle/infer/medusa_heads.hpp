@@ -1,4 +1,4 @@
-// heddle/infer/medusa_heads.hpp: heads on the residual stream of a model that predict tokens further on, with their weights.
+// heddle/infer/medusa_heads.hpp: heads that predict tokens further on, with their weights.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

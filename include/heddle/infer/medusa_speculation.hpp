@@ -1,4 +1,4 @@
-// heddle/infer/medusa_speculation.hpp: a decoding policy whose proposals are a tree of the likeliest tokens of several heads.
+// heddle/infer/medusa_speculation.hpp: speculation by several heads, as token trees.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/model_runner.hpp: computes steps of a described language model on all ranks of a world.
+// heddle/infer/model_runner.hpp: runs steps of a language model on all ranks of a world.
 #pragma once
 
 #include <heddle/compute/token_draws.hpp>
@@ -429,16 +429,13 @@ class model_runner {
   }
 
   auto const_matrix(const row& x, std::int64_t rows) const {
-    return matrix_view<const T, space>(heddle::v0::detail::first_element(x),
-                                       dynamic_shape<2>(rows, stage_.config().vocabulary));
+    return matrix_view<const T, space>(first_element(x), dynamic_shape<2>(rows, stage_.config().vocabulary));
   }
-  static row as_row(std::span<T> x) noexcept {
-    return heddle::v0::detail::row_at<space>(x.data(), static_cast<std::int64_t>(x.size()));
-  }
-  static row part_of(memory& x, std::int64_t n) noexcept { return heddle::v0::detail::row_at<space>(x.address(), n); }
+  static row as_row(std::span<T> x) noexcept { return row_at<space>(x.data(), static_cast<std::int64_t>(x.size())); }
+  static row part_of(memory& x, std::int64_t n) noexcept { return row_at<space>(x.address(), n); }
   template <class Element>
   static std::span<Element> elements(const row& x) noexcept {
-    return {heddle::v0::detail::first_element(x), heddle::v0::detail::count_of(x)};
+    return {first_element(x), element_count(x)};
   }
   template <class Group>
   void send(Group& group, const row& x, int to, int tag) {

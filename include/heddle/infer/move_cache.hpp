@@ -1,4 +1,4 @@
-// heddle/infer/move_cache.hpp: brings rows of a cache from the ranks of one model_runner to those of another.
+// heddle/infer/move_cache.hpp: moves cache rows between the ranks of two model_runners.
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>
@@ -250,19 +250,18 @@ class cache_mover {
   }
   template <class E>
   static row_of<E> at(buffer<E, space>& b) {
-    return heddle::v0::detail::row_at<space>(b.address(), static_cast<std::int64_t>(b.size()));
+    return row_at<space>(b.address(), static_cast<std::int64_t>(b.size()));
   }
   template <class E>
   void copy(const E* from, E* to, std::int64_t n) {
-    compute::queue_of(*backend_).copy(heddle::v0::detail::row_at<space>(from, n),
-                                      heddle::v0::detail::row_at<space>(to, n));
+    compute::queue_of(*backend_).copy(row_at<space>(from, n), row_at<space>(to, n));
   }
   // f(elements of the cache, elements of the packed rows, their number) for each run of rows that follow one another.
   template <class Stage, class E, class Visit, class F>
   static void each_run(Stage& stage, std::span<const std::int64_t> rows, E* packed, const Visit& visit, const F& f) {
     visit(stage, [&](int, int, const auto& view) {
       const std::int64_t columns = view.extent(1);
-      E* const cached = heddle::v0::detail::first_element(view);
+      E* const cached = first_element(view);
       for (std::size_t i = 0, next = 0; columns > 0 && i < rows.size(); i = next) {
         for (next = i + 1; next < rows.size() && rows[next] == rows[next - 1] + 1;) ++next;
         const std::int64_t n = static_cast<std::int64_t>(next - i) * columns;

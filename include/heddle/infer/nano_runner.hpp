@@ -1,4 +1,4 @@
-// heddle/infer/nano_runner.hpp: computes a step as nano-batches on lanes, which are ranks that share weights and cache.
+// heddle/infer/nano_runner.hpp: runs a step as nano-batches on lanes, ranks that share.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -34,8 +34,7 @@ template <bool Ok, class World>
 inline constexpr bool ranks_share_memory = Ok;
 template <class Lane, class World, class... Tags>
 auto world_of_lane(World& world, type_list<Tags...>) {
-  using tags =
-      heddle::v0::detail::joined<std::conditional_t<std::is_same_v<Tags, Lane>, type_list<>, type_list<Tags>>...>;
+  using tags = joined_lists<std::conditional_t<std::is_same_v<Tags, Lane>, type_list<>, type_list<Tags>>...>;
   return [&]<class... Left>(type_list<Left...>) { return world.template sub<Left...>(); }(tags{});
 }
 }  // namespace detail

@@ -1,4 +1,4 @@
-// heddle/infer/prefix_shared.hpp: a cache whose sequences share the blocks of equal beginnings, kept until the room is needed.
+// heddle/infer/prefix_shared.hpp: a cache whose sequences share blocks of equal prefixes.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/request.hpp: a request to continue a prompt, how its tokens are drawn, and the errors of a request.
+// heddle/infer/request.hpp: a request: prompt, sampling, and the errors of requests.
 #pragma once
 
 #include <heddle/core/config.hpp>

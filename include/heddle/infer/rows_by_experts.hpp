@@ -1,4 +1,4 @@
-// heddle/infer/rows_by_experts.hpp: orders rows of tokens by the ranks that hold their likeliest experts, before any is routed.
+// heddle/infer/rows_by_experts.hpp: orders rows by the ranks of their likeliest experts.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -19,7 +19,6 @@ namespace heddle::inline v0::infer {
 namespace detail {
 /// A placement for a model. Errors: `config_error` for one of other ranks, of another vocabulary, or that names a rank that it has not.
 inline plan::expert_placement checked_placement(plan::expert_placement p, int ranks, std::int64_t vocabulary) {
-  using heddle::detail::text_of;
   if (p.ranks != ranks || ranks < 1)
     throw config_error(
         text_of({"heddle: a placement of experts on ", ranks, " ranks is needed, got one on ", p.ranks}));
@@ -39,7 +38,7 @@ inline plan::expert_placement checked_placement(plan::expert_placement p, int ra
 }
 inline std::size_t token_of_placement(const plan::expert_placement& p, std::int32_t token) {
   if (token < 0 || static_cast<std::size_t>(token) >= p.rank_of_token.size())
-    throw config_error(heddle::detail::text_of(
+    throw config_error(text_of(
         {"heddle: token ", token, " is not one of the ", p.rank_of_token.size(), " of a placement of experts"}));
   return static_cast<std::size_t>(token);
 }

@@ -1,4 +1,4 @@
-// heddle/infer/sampling.hpp: draws tokens from logits: penalties, mask, temperature, top-k, top-p, min-p, log-probabilities.
+// heddle/infer/sampling.hpp: draws tokens from logits: penalties, mask, top-k, top-p, min-p.
 #pragma once
 
 #include <heddle/core/config.hpp>

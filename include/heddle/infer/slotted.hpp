@@ -1,4 +1,4 @@
-// heddle/infer/slotted.hpp: a cache policy that keeps the slots of running sequences in one window, and moves them together.
+// heddle/infer/slotted.hpp: a cache policy that keeps running sequences in one window.
 #pragma once
 
 #include <heddle/core/min_move_window.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/step.hpp: the ragged rows that a model computes in one step of inference, and the concept of a runner.
+// heddle/infer/step.hpp: the ragged rows of a step of inference, and the runner concept.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/step_draws.hpp: draws tokens of a step on the device that has its logits, and brings tokens and other rows of logits to pinned memory of the host.
+// heddle/infer/step_draws.hpp: draws a step's tokens on the device, and brings them home.
 #pragma once
 
 #include <heddle/compute/token_draws.hpp>
@@ -82,23 +82,20 @@ class step_draws<Backend, T, true> {
       }
       const std::int64_t from = r;
       while (r < rows && !is_drawn(r)) ++r;
-      backend.queue().copy(
-          heddle::v0::detail::row_at<space>(found.address() + from * vocabulary, (r - from) * vocabulary),
-          logits.subspan(static_cast<std::size_t>((first + from) * vocabulary),
-                         static_cast<std::size_t>((r - from) * vocabulary)));
+      backend.queue().copy(row_at<space>(found.address() + from * vocabulary, (r - from) * vocabulary),
+                           logits.subspan(static_cast<std::size_t>((first + from) * vocabulary),
+                                          static_cast<std::size_t>((r - from) * vocabulary)));
     }
     if (next_ == begin) return;
-    backend.draw_tokens(found,
-                        heddle::v0::detail::row_at<space>(
-                            static_cast<const compute::token_draw*>(asked_there_.address()) + begin, next_ - begin),
-                        part(answered_there_, begin, next_ - begin));
+    backend.draw_tokens(
+        found, row_at<space>(static_cast<const compute::token_draw*>(asked_there_.address()) + begin, next_ - begin),
+        part(answered_there_, begin, next_ - begin));
   }
   /// After the last rows: the tokens to the host.
   void end(queue_type& queue) {
     if (draws_.empty()) return;
-    queue.copy(
-        heddle::v0::detail::row_at<space>(static_cast<const compute::token_drawn*>(answered_there_.address()), count()),
-        std::span<compute::token_drawn>(answered_.address(), draws_.size()));
+    queue.copy(row_at<space>(static_cast<const compute::token_drawn*>(answered_there_.address()), count()),
+               std::span<compute::token_drawn>(answered_.address(), draws_.size()));
   }
   /// The tokens, after a wait for the queue.
   std::span<const compute::token_drawn> drawn() const noexcept { return {answered_.address(), draws_.size()}; }
@@ -107,7 +104,7 @@ class step_draws<Backend, T, true> {
   std::int64_t count() const noexcept { return static_cast<std::int64_t>(draws_.size()); }
   template <class E>
   static row_view<E, space> part(buffer<E, space>& x, std::int64_t first, std::int64_t n) {
-    return heddle::v0::detail::row_at<space>(x.address() + first, n);
+    return row_at<space>(x.address() + first, n);
   }
   template <class E>
   static void make_room(queue_type& queue, buffer<E, pinned>& x, std::size_t n, const char* what) {

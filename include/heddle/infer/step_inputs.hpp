@@ -1,4 +1,4 @@
-// heddle/infer/step_inputs.hpp: tokens, positions, slices, pages and wanted rows of a step in the memory of the backend that computes it.
+// heddle/infer/step_inputs.hpp: a step's tokens, positions, slices, pages in memory.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
@@ -68,9 +68,8 @@ class step_inputs {
     windowed_pages_.few_rows = pages_.few_rows;
     tokens_ = put(tokens, at);
     if constexpr (!in_place)
-      queue.copy(heddle::v0::detail::row_at<host_space>(static_cast<const std::byte*>(on_host_.address()),
-                                                        static_cast<std::int64_t>(at)),
-                 heddle::v0::detail::row_at<Space>(there_.address(), static_cast<std::int64_t>(at)));
+      queue.copy(row_at<host_space>(static_cast<const std::byte*>(on_host_.address()), static_cast<std::int64_t>(at)),
+                 row_at<Space>(there_.address(), static_cast<std::int64_t>(at)));
   }
   row<std::int32_t> tokens() const noexcept { return tokens_; }
   row<std::int32_t> positions() const noexcept { return positions_; }
@@ -114,12 +113,12 @@ class step_inputs {
   row<E> put(std::span<const E> x, std::size_t& at) {
     const auto count = static_cast<std::int64_t>(x.size());
     if constexpr (in_place) {
-      return heddle::v0::detail::row_at<Space>(x.data(), count);
+      return row_at<Space>(x.data(), count);
     } else {
       if (count > 0) std::memcpy(on_host_.address() + at, x.data(), x.size_bytes());
       const auto* const first = reinterpret_cast<const E*>(there_.address() + at);
       at += x.size_bytes();
-      return heddle::v0::detail::row_at<Space>(first, count);
+      return row_at<Space>(first, count);
     }
   }
 

@@ -1,4 +1,4 @@
-// heddle/infer/temporal_fusion.hpp: a batching policy that fuses the next tokens of all requests in flight into one step over a window of slots.
+// heddle/infer/temporal_fusion.hpp: fuses next tokens of all requests into one step.
 #pragma once
 
 #include <heddle/infer/batching.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/text_streams.hpp: runs a model over the tokens of a text, for the residual stream at each.
+// heddle/infer/text_streams.hpp: runs a model over a text, for its residual stream.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/timed_steps.hpp: a runner that records when steps of another ran, and with which rows.
+// heddle/infer/timed_steps.hpp: a runner that records times and rows of steps.
 #pragma once
 
 #include <heddle/infer/capability.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/token_tree.hpp: defines trees of proposed tokens, as ranks among the likeliest tokens of each head.
+// heddle/infer/token_tree.hpp: trees of proposed tokens, as ranks among likely ones.
 #pragma once
 
 #include <heddle/core/error.hpp>

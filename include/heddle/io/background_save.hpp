@@ -52,7 +52,7 @@ struct finished_save {
 /// A thread that writes copies of a rank's state, reads them back and, on rank 0, waits for the files of all ranks and
 /// commits. It sends and receives nothing: ranks find each other's files in the folder or store (`rank-N.saved` says
 /// that one is done, `rank-N.failed` why it is not), so that a save is completed whatever the ranks do meanwhile.
-class background_writer : heddle::v0::detail::uncopyable {
+class background_writer : uncopyable {
  public:
   background_writer();
   /// Waits for the save under way, but of ranks that do nothing any more no longer than half a minute.

@@ -46,8 +46,7 @@ class object_writer {
 
 namespace detail {
 [[noreturn]] inline void throw_file_error(const char* what, const std::filesystem::path& path, int code) {
-  throw io_error(std::string("heddle: cannot ") + what + " '" + path.string() +
-                 "': " + heddle::detail::write_error_text(code));
+  throw io_error(std::string("heddle: cannot ") + what + " '" + path.string() + "': " + write_error_text(code));
 }
 inline void make_folder(const std::filesystem::path& folder) {
   std::error_code ec;

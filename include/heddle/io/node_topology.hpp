@@ -1,4 +1,4 @@
-// heddle/io/node_topology.hpp: one machine as tools describe it: GPUs or cores as ranks, and network cards.
+// heddle/io/node_topology.hpp: one machine: GPUs or cores as ranks, and network cards.
 #pragma once
 
 #include <heddle/mesh/topology.hpp>

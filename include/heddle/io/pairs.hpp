@@ -1,4 +1,4 @@
-// heddle/io/pairs.hpp: pairs (x, y) in memory as training data, with an endless order of samples and a held-out part.
+// heddle/io/pairs.hpp: pairs (x, y) in memory as training data, with a held-out part.
 #pragma once
 
 #include <heddle/core/error.hpp>

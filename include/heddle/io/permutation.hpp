@@ -1,4 +1,4 @@
-// heddle/io/permutation.hpp: a shuffle of [0, n) that is computed, not stored: any position in constant time.
+// heddle/io/permutation.hpp: a computed shuffle of [0, n): any position in constant time.
 #pragma once
 
 #include <heddle/core/error.hpp>

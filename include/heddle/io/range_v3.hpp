@@ -1,4 +1,4 @@
-// heddle/io/range_v3.hpp: a dataset as lazy views, to take apart and put together with others from range-v3.
+// heddle/io/range_v3.hpp: a data set as lazy views, to combine with range-v3.
 //
 //   auto steps = text.tokens() | io::views::chunks(context) | io::views::training(0.05) | io::views::shuffled(seed)
 //              | io::views::from(position) | io::views::batches(batch) | io::views::share(dp_rank, dp_size)

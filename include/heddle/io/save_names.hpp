@@ -1,4 +1,4 @@
-// heddle/io/save_names.hpp: the names in a folder of saves, and the removal of what saves wrote there.
+// heddle/io/save_names.hpp: names in a folder of saves, and removal of old saves.
 #pragma once
 
 #include <heddle/core/config.hpp>

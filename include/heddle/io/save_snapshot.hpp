@@ -29,7 +29,7 @@ class part_sizes final : public part_writer {
 
 /// Parts of tensors, one behind the other in memory of its own, which stays from one copy to the next: the second one
 /// of the same parts allocates nothing. Pages are large ones where the system has some.
-class save_snapshot final : public part_writer, heddle::v0::detail::uncopyable {
+class save_snapshot final : public part_writer, uncopyable {
  public:
   save_snapshot() = default;
   ~save_snapshot();

@@ -1,4 +1,4 @@
-// heddle/io/store.hpp: holds whole objects by name: in a folder, or a bucket (io/curl/s3.hpp).
+// heddle/io/store.hpp: holds whole objects by name: in a folder, or a bucket (io/s3/store.hpp).
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/box.hpp: the arithmetic of split dimensions on plain numbers; static and dynamic layouts both call it.
+// heddle/layout/box.hpp: arithmetic of split dimensions, for static and dynamic layouts.
 #pragma once
 
 #include <heddle/core/shape.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/canonical.hpp: reads placements as they are spelled and brings them to one canonical form.
+// heddle/layout/canonical.hpp: brings placements as spelled to one canonical form.
 #pragma once
 
 #include <heddle/layout/placement.hpp>
@@ -242,13 +242,13 @@ template <int Dim, std::int64_t Width, class... Lists>
 struct halo_of_lists {
   template <class... Items>
   static halo<Dim, Width, Items...> spell(type_list<Items...>);
-  using type = decltype(spell(joined<Lists...>{}));
+  using type = decltype(spell(joined_lists<Lists...>{}));
 };
 template <int Dim, class... Lists>
 struct shard_of_lists {
   template <class... Items>
   static shard<Dim, Items...> spell(type_list<Items...>);
-  using type = decltype(spell(joined<Lists...>{}));
+  using type = decltype(spell(joined_lists<Lists...>{}));
 };
 template <class Holder, std::size_t G, std::size_t At>
 constexpr auto items_for() {
@@ -412,8 +412,8 @@ struct canonical_layout {
 template <bool SkipUnknown, mesh_like Mesh, class... Ps>
 struct canonical_layout<SkipUnknown, Mesh, Ps...> {
   using mesh_type = Mesh;
-  using ops = joined<typename op_of_placement<Ps>::type...>;
-  using splits = joined<type_list<split::balanced>, typename splits_of_placement<Ps>::type...>;
+  using ops = joined_lists<typename op_of_placement<Ps>::type...>;
+  using splits = joined_lists<type_list<split::balanced>, typename splits_of_placement<Ps>::type...>;
   static constexpr auto spelled = read_placements<Mesh, ops, splits, Ps...>(SkipUnknown);
   static constexpr layout_problem problem = spelled.problem;
   static_assert(is_layout<problem, spelled.placement, spelled.axis, Mesh, Ps...>);

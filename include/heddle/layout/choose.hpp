@@ -1,4 +1,4 @@
-// heddle/layout/choose.hpp: the cheapest layouts of all operators of a model on a mesh, found exactly.
+// heddle/layout/choose.hpp: the cheapest layouts of all operators of a model, found exactly.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -242,7 +242,7 @@ class layout_program {
                   "heddle: layout_program: give one of sbp::S<dim>, sbp::B, sbp::P per mesh axis");
     table_type t{{Entries::use...}};
     for (const detail::axis_use& u : t.use)
-      if (u.role == detail::axis_role::sharded && u.dim >= static_cast<int>(extents.size()))
+      if (u.role == axis_role::sharded && u.dim >= static_cast<int>(extents.size()))
         throw layout_error("heddle: layout_program: " + name + " has " + std::to_string(extents.size()) +
                            " dimensions, and a layout splits dimension " + std::to_string(u.dim) +
                            "; dimensions count from 0");
@@ -283,7 +283,7 @@ class layout_program {
     }
     each_table(extents, t, a + 1, all);
     for (std::size_t d = 0; d < extents.size() && mesh_extents[a] > 1; ++d) {
-      t.use[a].role = detail::axis_role::sharded;
+      t.use[a].role = axis_role::sharded;
       t.use[a].dim = static_cast<int>(d);
       if (extents[d] >= cut_by(t, a + 1, static_cast<int>(d))) each_table(extents, t, a + 1, all);
       t.use[a] = {};
@@ -292,13 +292,13 @@ class layout_program {
   static std::int64_t cut_by(const table_type& t, std::size_t end, int dim) {
     std::int64_t parts = 1;
     for (std::size_t a = 0; a < end; ++a)
-      if (t.use[a].role == detail::axis_role::sharded && t.use[a].dim == dim) parts *= mesh_extents[a];
+      if (t.use[a].role == axis_role::sharded && t.use[a].dim == dim) parts *= mesh_extents[a];
     return parts;
   }
   static double parts_of(const table_type& t) {
     double parts = 1;
     for (std::size_t a = 0; a < axes; ++a)
-      if (t.use[a].role == detail::axis_role::sharded) parts *= mesh_extents[a];
+      if (t.use[a].role == axis_role::sharded) parts *= mesh_extents[a];
     return parts;
   }
 
@@ -346,7 +346,6 @@ template <mesh_like Mesh>
 template <std::size_t N>
 program_value<Mesh> layout_program<Mesh>::record(const factor_rule<N>& rule, bool sums_only,
                                                  const std::vector<std::size_t>& operands) {
-  using detail::axis_role;
   node n{"result " + std::to_string(operators_), "op", {}, operands, nullptr, 0, node::role::result};
   std::map<char, std::int64_t> extent;
   double work = 1, largest = 0;

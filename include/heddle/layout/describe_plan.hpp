@@ -1,4 +1,4 @@
-// heddle/layout/describe_plan.hpp: a redistribution plan as a table: the messages and the layout after each step.
+// heddle/layout/describe_plan.hpp: prints a redistribution plan as a table of steps.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -38,7 +38,7 @@ HEDDLE_INLINE std::string placements_text(const std::vector<held_axis>& axes);
 // Memory of what one rank holds, in elements.
 inline std::int64_t stored_size(const held_part& p) {
   std::int64_t n = 1;
-  for (const held_dimension& d : p.dims) n = n == 0 || d.stored == 0 ? 0 : product_of(n, d.stored);
+  for (const held_dimension& d : p.dims) n = n == 0 || d.stored == 0 ? 0 : product_of_counts(n, d.stored);
   return n;
 }
 // The extents of the largest part that any rank holds.

@@ -1,4 +1,4 @@
-// heddle/layout/describe_svg.hpp: draws the parts of a tensor that each rank holds, as a standalone SVG picture.
+// heddle/layout/describe_svg.hpp: draws the parts of a tensor by rank, as SVG.
 #pragma once
 
 #include <heddle/core/config.hpp>

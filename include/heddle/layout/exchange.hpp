@@ -1,4 +1,4 @@
-// heddle/layout/exchange.hpp: direct exchange between two sets of parts: the elements of each message.
+// heddle/layout/exchange.hpp: direct exchange between two sets of parts, as messages.
 #pragma once
 
 #include <heddle/layout/part.hpp>
@@ -69,7 +69,7 @@ constexpr std::int64_t exchanged_size(const cut_list<Axes>& before, const cut_li
   std::int64_t sent = 0;
   for (int peer = 0; peer < mesh.size; ++peer)
     if (peer != rank && exchanges_with(before, mesh, rank, peer))
-      sent = sum_of(sent, common_size(held, part_of(after, mesh, extents, peer)));
+      sent = sum_of_counts(sent, common_size(held, part_of(after, mesh, extents, peer)));
   return sent;
 }
 

@@ -1,4 +1,4 @@
-// heddle/layout/factor_rule.hpp: factor rules, an operator's effect on layouts as data, and their engine.
+// heddle/layout/factor_rule.hpp: factor rules: an operator's effect on layouts as data.
 #pragma once
 
 #include <heddle/layout/formula.hpp>

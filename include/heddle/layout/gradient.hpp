@@ -87,7 +87,7 @@ struct reduced_layout : in_words_of<Layout> {
   template <class Axis>
   using refused = std::conditional_t<Layout::template is_partial_on<Axis>, type_list<>, type_list<over_axis<Axis>>>;
   static_assert(
-      reduction_is_due<ok, joined<refused<Axes>...>, Layout>,
+      reduction_is_due<ok, joined_lists<refused<Axes>...>, Layout>,
       "heddle: reduced<layout, axes...>: the layout is not partial over an axis, so there is nothing to combine; "
       "name only axes of the mesh over which it is partial");
   static constexpr auto table = [] {

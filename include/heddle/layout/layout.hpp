@@ -29,9 +29,9 @@ struct layout_facts : layout_tag {
   using mesh_type = Mesh;
   using placements = type_list<Ps...>;
   /// The operators of its partial axes.
-  using ops = joined<typename op_of_placement<Ps>::type...>;
+  using ops = joined_lists<typename op_of_placement<Ps>::type...>;
   /// The split policies of its cuts; the first is `split::balanced`, used or not.
-  using splits = joined<type_list<split::balanced>, typename splits_of_placement<Ps>::type...>;
+  using splits = joined_lists<type_list<split::balanced>, typename splits_of_placement<Ps>::type...>;
   static constexpr axis_table<Mesh::rank> table = read_placements<Mesh, ops, splits, Ps...>(false).table;
   static constexpr auto cuts = cuts_of(table);
 
@@ -179,13 +179,13 @@ struct layout_facts : layout_tag {
   template <std::int64_t... E>
   static constexpr std::int64_t stored_size(const numbers& mesh, const shape<E...>& s, int rank) {
     if constexpr (is_padded)
-      return counted(product_of(stored(mesh, s, rank)), s.extents(), "takes more elements of memory");
+      return counted(product_of_counts(stored(mesh, s, rank)), s.extents(), "takes more elements of memory");
     else
       return countable_product_of(stored(mesh, s, rank));
   }
   template <std::int64_t... E>
   static constexpr std::int64_t bytes_of(std::int64_t elements, const shape<E...>& s, std::size_t element_size) {
-    return counted(product_of(elements, static_cast<std::int64_t>(element_size)), s.extents(), "has more bytes");
+    return counted(product_of_counts(elements, static_cast<std::int64_t>(element_size)), s.extents(), "has more bytes");
   }
   // Balanced parts: the first rank has the most. Of others it depends.
   template <std::int64_t... E>

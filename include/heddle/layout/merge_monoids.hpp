@@ -1,4 +1,4 @@
-// heddle/layout/merge_monoids.hpp: the monoids of attention over split keys and of arg-max over a split dimension.
+// heddle/layout/merge_monoids.hpp: monoids of split-KV attention and of split arg-max.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/name_rules.hpp: tensor-parallel layouts from the names and shapes of a model's parameters.
+// heddle/layout/name_rules.hpp: tensor-parallel layouts by parameter names and shapes.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -450,7 +450,7 @@ constexpr std::vector<parameter_rule> explicit_rules(std::span<const named_shape
   for (const named_shape& p : parameters) {
     const std::size_t at = detail::given_rule(p, rules);
     if (at == rules.size()) {
-      throw layout_error(detail::text_of(
+      throw layout_error(text_of(
           {"heddle: explicit_rules: no rule matches ", p.path, "; end the list with {\"*\", -1} to copy all others"}));
     }
     result.push_back(detail::applied(p, rules[at]));

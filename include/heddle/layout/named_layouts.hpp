@@ -1,4 +1,4 @@
-// heddle/layout/named_layouts.hpp: a layout type for each parameter of a model, from its name and shape.
+// heddle/layout/named_layouts.hpp: a layout type for each named parameter of a model.
 #pragma once
 
 #include <heddle/core/fixed_string.hpp>

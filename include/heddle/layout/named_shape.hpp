@@ -1,4 +1,4 @@
-// heddle/layout/named_shape.hpp: a parameter of a model by path and shape, and its kind by its path.
+// heddle/layout/named_shape.hpp: a parameter by path and shape, and its kind by path.
 #pragma once
 
 #include <heddle/core/error.hpp>

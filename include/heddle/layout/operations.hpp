@@ -1,4 +1,4 @@
-// heddle/layout/operations.hpp: the operators that layouts propagate through, each as a factor rule.
+// heddle/layout/operations.hpp: operators that layouts propagate through, as factor rules.
 #pragma once
 
 #include <heddle/core/shape.hpp>

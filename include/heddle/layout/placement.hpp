@@ -1,4 +1,4 @@
-// heddle/layout/placement.hpp: placements of a tensor over mesh axes: split in a dimension, with a halo or without, partial values, or copies.
+// heddle/layout/placement.hpp: placements over mesh axes: split, halo, partial, replicated.
 #pragma once
 
 #include <heddle/core/monoid.hpp>
@@ -164,7 +164,13 @@ inline constexpr split_functions functions_of{
     policy_keeps_one_part<P>(),
     short_type_name<P>()};
 
+}  // namespace detail
+
+/// What a mesh axis is to a tensor of a layout: its ranks have copies, parts of a dimension, terms of a reduction, the same
+/// values computed by each (`identical`), or values of their own (`varying`).
 enum class axis_role : unsigned char { replicated, sharded, partial, identical, varying };
+
+namespace detail {
 
 // What one mesh axis does in a layout. `level` counts the axes that split the same dimension before this one.
 struct axis_use {

@@ -1,5 +1,4 @@
-// heddle/layout/plan.hpp: the steps of a redistribution as data: layouts as numbers for the search, and its answer as
-// steps.
+// heddle/layout/plan.hpp: the steps of a redistribution as data: layouts as numbers.
 #pragma once
 
 #include <heddle/core/static_vector.hpp>
@@ -249,11 +248,11 @@ constexpr std::int64_t elements_sent(const redistribution_step& step, const cut_
   if (parts == 1) return 0;
   switch (step.kind) {
     case step_kind::all_gather:
-      return product_of(parts - 1, part_of(before, mesh, extents, rank).size());
+      return product_of_counts(parts - 1, part_of(before, mesh, extents, rank).size());
     case step_kind::all_reduce: {  // reduce-scatter and all-gather of the elements in memory order
       const std::int64_t all = part_of(before, mesh, extents, rank).size();
       const std::int64_t own = balanced_split{all, parts}.size(part);
-      return sum_of(all - own, product_of(parts - 1, own));
+      return sum_of_counts(all - own, product_of_counts(parts - 1, own));
     }
     case step_kind::all_to_all:
     case step_kind::reduce_scatter: {

@@ -1,4 +1,4 @@
-// heddle/layout/plan_problem.hpp: a redistribution as small numbers, which the search for its steps works on.
+// heddle/layout/plan_problem.hpp: a redistribution as numbers that the search works on.
 #pragma once
 
 #include <heddle/core/static_vector.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/plan_sizes.hpp: the elements that ranks hold between the steps of a plan, in small numbers.
+// heddle/layout/plan_sizes.hpp: elements that ranks hold between the steps of a plan.
 #pragma once
 
 #include <heddle/layout/plan_problem.hpp>

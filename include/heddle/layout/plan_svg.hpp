@@ -1,4 +1,4 @@
-// heddle/layout/plan_svg.hpp: draws a redistribution plan step by step, as a standalone SVG picture.
+// heddle/layout/plan_svg.hpp: draws a redistribution plan step by step, as SVG.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/propagate.hpp: the layout of an operator's result, from the layouts of its operands.
+// heddle/layout/propagate.hpp: the layout of an operator's result, from its operands.
 #pragma once
 
 #include <heddle/layout/factor_rule.hpp>
@@ -159,8 +159,8 @@ struct propagation_facts {
   using mesh_type = typename First::mesh_type;
   static constexpr std::size_t axes = mesh_type::rank;
   static constexpr std::size_t count = 1 + sizeof...(Rest);
-  using ops = distinct<joined<type_list<typename Op::monoid>, typename First::ops, typename Rest::ops...>>;
-  using splits = distinct<joined<type_list<split::balanced>, typename First::splits, typename Rest::splits...>>;
+  using ops = distinct<joined_lists<type_list<typename Op::monoid>, typename First::ops, typename Rest::ops...>>;
+  using splits = distinct<joined_lists<type_list<split::balanced>, typename First::splits, typename Rest::splits...>>;
   static constexpr std::array<axis_table<axes>, count> tables{joint_table<ops, splits, First>::value,
                                                               joint_table<ops, splits, Rest>::value...};
   static constexpr std::array<int, axes> extents = extents_or_unknown<mesh_type>(typename mesh_type::tags{});
@@ -231,7 +231,7 @@ constexpr auto named_repair(std::index_sequence<O...>) {
   else if constexpr (!propagation_repair<Facts>::result.found)
     return std::type_identity<repaired_by<>>{};
   else
-    return std::type_identity<decltype(as_repair(joined<decltype(named_redistribution<Facts, O>())...>{}))>{};
+    return std::type_identity<decltype(as_repair(joined_lists<decltype(named_redistribution<Facts, O>())...>{}))>{};
 }
 
 template <class Op, class First, class... Rest>

@@ -1,4 +1,4 @@
-// heddle/layout/redistribution.hpp: plans that bring a tensor from one layout to another, with their bytes and memory.
+// heddle/layout/redistribution.hpp: plans from one layout to another, bytes and memory.
 #pragma once
 
 #include <heddle/layout/gradient.hpp>
@@ -41,8 +41,8 @@ template <class From, class To, class Objective = objective::bytes>
 struct found_steps {
   using mesh_type = typename From::mesh_type;
   using tags = typename mesh_type::tags;
-  using ops = joined<typename From::ops, typename To::ops>;
-  using splits = distinct<joined<typename From::splits, typename To::splits>>;
+  using ops = joined_lists<typename From::ops, typename To::ops>;
+  using splits = distinct<joined_lists<typename From::splits, typename To::splits>>;
   static constexpr std::size_t axes = mesh_type::rank;
   static constexpr bool one_mesh = std::is_same_v<mesh_type, typename To::mesh_type>;
   static constexpr auto fixed = fixed_extents<mesh_type>(tags{});
@@ -252,9 +252,9 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
     std::int64_t elements = 0;
     if constexpr (fits<sizeof...(E)>())
       for (std::size_t i = 0; i != steps.size(); ++i)
-        elements = detail::sum_of(
+        elements = sum_of_counts(
             elements, detail::elements_sent(steps[i], cuts_before(i), cuts_before(i + 1), mesh, s.extents(), rank));
-    return sent(detail::product_of(elements, static_cast<std::int64_t>(element_size)), s);
+    return sent(product_of_counts(elements, static_cast<std::int64_t>(element_size)), s);
   }
   /// The most bytes that any rank sends. When all parts are even this is the ring formula and the same for every rank.
   template <std::int64_t... E>
@@ -263,7 +263,7 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
     if constexpr (first_sends_most() && fits<sizeof...(E)>()) {
       const auto mesh = detail::numbers_of(from_.mesh().extents());
       const std::int64_t elements = all_first_sends(mesh, s.extents(), std::make_index_sequence<steps.size()>{});
-      return sent(detail::product_of(elements, static_cast<std::int64_t>(element_size)), s);
+      return sent(product_of_counts(elements, static_cast<std::int64_t>(element_size)), s);
     } else {
       std::int64_t most = 0;
       for (int rank = 0; rank < from_.mesh().size(); ++rank) {
@@ -278,7 +278,7 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   constexpr std::int64_t bytes_sent_in_total(const shape<E...>& s, std::size_t element_size) const {
     std::int64_t total = 0;
     for (int rank = 0; rank < from_.mesh().size(); ++rank)
-      total = detail::sum_of(total, bytes_sent(s, element_size, rank));
+      total = sum_of_counts(total, bytes_sent(s, element_size, rank));
     return sent(total, s);
   }
 
@@ -293,13 +293,13 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
         std::int64_t before = 0;
         for (std::size_t i = 0; i <= steps.size(); ++i) {
           const std::int64_t held =
-              detail::product_of(detail::part_of(cuts_before(i), mesh, s.extents(), rank).stored());
-          const std::int64_t together = detail::sum_of(before, held);
-          most = together < 0 || most < 0 ? detail::uncountable : together > most ? together : most;
+              product_of_counts(detail::part_of(cuts_before(i), mesh, s.extents(), rank).stored());
+          const std::int64_t together = sum_of_counts(before, held);
+          most = together < 0 || most < 0 ? uncountable : together > most ? together : most;
           before = held;
         }
       }
-    return detail::counted(detail::product_of(most, static_cast<std::int64_t>(element_size)), s.extents(),
+    return detail::counted(product_of_counts(most, static_cast<std::int64_t>(element_size)), s.extents(),
                            "needs more bytes");
   }
 
@@ -338,7 +338,7 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
           return false;
       for (const auto& table : tables)
         for (const detail::axis_use& u : table.use)
-          if (u.halo != 0 || (u.role == detail::axis_role::sharded && u.how != &detail::functions_of<split::balanced>))
+          if (u.halo != 0 || (u.role == axis_role::sharded && u.how != &detail::functions_of<split::balanced>))
             return false;
       return true;
     } else {
@@ -363,9 +363,9 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
         (detail::apply_cut(box, cuts_of_step<Step>.cuts[Cuts], mesh, 0), ...);
       }(std::make_index_sequence<cuts_of_step<Step>.count>{});
       const std::int64_t all = box.size();
-      if constexpr (step.kind == step_kind::all_gather) return detail::product_of(parts - 1, all);
+      if constexpr (step.kind == step_kind::all_gather) return product_of_counts(parts - 1, all);
       const std::int64_t own = balanced_split{all, parts}.size(0);
-      return detail::sum_of(all - own, detail::product_of(parts - 1, own));
+      return sum_of_counts(all - own, product_of_counts(parts - 1, own));
     }
   }
 
@@ -374,7 +374,7 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
                                                                        const std::array<std::int64_t, Rank>& extents,
                                                                        std::index_sequence<Steps...>) {
     std::int64_t elements = 0;
-    ((elements = detail::sum_of(elements, first_sends<Steps>(mesh, extents))), ...);
+    ((elements = sum_of_counts(elements, first_sends<Steps>(mesh, extents))), ...);
     return elements;
   }
 

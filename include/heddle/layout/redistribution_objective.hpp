@@ -1,4 +1,4 @@
-// heddle/layout/redistribution_objective.hpp: objectives of the redistribution planner: bytes, seconds, or memory.
+// heddle/layout/redistribution_objective.hpp: objectives: bytes, seconds or memory.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/repair.hpp: the cheapest redistribution of operands that makes a refused operator legal.
+// heddle/layout/repair.hpp: the cheapest redistribution that makes an operator legal.
 #pragma once
 
 #include <heddle/layout/factor_rule.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/repair_cost.hpp: bytes of the cheapest redistribution of one operand, without a search for its steps.
+// heddle/layout/repair_cost.hpp: bytes of the cheapest redistribution of one operand.
 #pragma once
 
 #include <heddle/layout/placement.hpp>

@@ -16,7 +16,7 @@ namespace heddle::inline v0::sbp {
 template <int Dim>
 struct S {
   static_assert(Dim >= 0, "heddle: sbp::S<Dim>: Dim counts dimensions from 0");
-  static constexpr detail::axis_use use{detail::axis_role::sharded, Dim};
+  static constexpr detail::axis_use use{axis_role::sharded, Dim};
 };
 /// Broadcast: the ranks along the axis hold the same values.
 struct B {
@@ -24,7 +24,7 @@ struct B {
 };
 /// Partial value: the sum over the ranks along the axis is the value.
 struct P {
-  static constexpr detail::axis_use use{detail::axis_role::partial, -1, -1, 0};
+  static constexpr detail::axis_use use{axis_role::partial, -1, -1, 0};
 };
 
 }  // namespace heddle::inline v0::sbp

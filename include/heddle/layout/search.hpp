@@ -1,4 +1,4 @@
-// heddle/layout/search.hpp: the search for the cheapest steps between two layouts, on small numbers.
+// heddle/layout/search.hpp: the search for the cheapest steps between two layouts.
 #pragma once
 
 #include <heddle/layout/plan_sizes.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/tensor_holdings.hpp: the parts of a tensor on every rank as plain data, for printers and drawings.
+// heddle/layout/tensor_holdings.hpp: each rank's parts of a tensor as plain data.
 #pragma once
 
 #include <heddle/layout/layout.hpp>

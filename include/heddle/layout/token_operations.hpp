@@ -1,4 +1,4 @@
-// heddle/layout/token_operations.hpp: operators that choose experts for tokens, compute with them, or turn pairs of elements, as factor rules.
+// heddle/layout/token_operations.hpp: factor rules of expert choice and rotary pairs.
 #pragma once
 
 #include <heddle/layout/factor_rule.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/transfer.hpp: plans of transfers between two sets of ranks, each with a mesh and a layout of its own.
+// heddle/layout/transfer.hpp: plans of transfers between two meshes of ranks.
 #pragma once
 
 #include <heddle/layout/redistribution.hpp>
@@ -60,7 +60,7 @@ class transfer_plan {
   bool receives(int target) const {
     const auto mesh = detail::numbers_of(to_.mesh().extents());
     for (std::size_t a = 0; a < To::mesh_type::rank; ++a)
-      if (To::table.use[a].role == detail::axis_role::partial && mesh.coordinate(a, target) != 0) return false;
+      if (To::table.use[a].role == axis_role::partial && mesh.coordinate(a, target) != 0) return false;
     return true;
   }
   /// Whether rank `source` of the source's mesh sends to rank `target` of the target's what both have in common (there may be
@@ -81,7 +81,7 @@ class transfer_plan {
   bool gathers(std::size_t tensor_rank) const {
     std::int64_t contributions = 1, copies = 1;
     for (std::size_t a = 0; a < From::mesh_type::rank; ++a)
-      if (From::table.use[a].role == detail::axis_role::partial) contributions *= from_.mesh().extents()[a];
+      if (From::table.use[a].role == axis_role::partial) contributions *= from_.mesh().extents()[a];
     for (std::size_t a = 0; a < To::mesh_type::rank; ++a)
       if (detail::is_copy(To::table.use[a].role)) copies *= to_.mesh().extents()[a];
     return tensor_rank > 0 && contributions > 1 && copies > 1;
@@ -131,20 +131,20 @@ class transfer_plan {
     std::int64_t n = 0;
     if (source >= 0)
       for (int target = 0; target < to_.mesh().size(); ++target)
-        if (to_ranks_[static_cast<std::size_t>(target)] != rank) n = detail::sum_of(n, elements(s, source, target));
+        if (to_ranks_[static_cast<std::size_t>(target)] != rank) n = sum_of_counts(n, elements(s, source, target));
     const int own = target_of(rank);
     if (own >= 0)
       for (int other = 0; other < to_.mesh().size(); ++other)
-        if (other != own) n = detail::sum_of(n, gathered_elements(s, own, other));
-    return sent(detail::product_of(n, static_cast<std::int64_t>(element_size)), s);
+        if (other != own) n = sum_of_counts(n, gathered_elements(s, own, other));
+    return sent(product_of_counts(n, static_cast<std::int64_t>(element_size)), s);
   }
   /// Bytes that all ranks send together.
   template <std::int64_t... E>
   std::int64_t bytes_sent_in_total(const shape<E...>& s, std::size_t element_size) const {
     std::int64_t total = 0;
-    for (const int rank : from_ranks_) total = detail::sum_of(total, bytes_sent(s, element_size, rank));
+    for (const int rank : from_ranks_) total = sum_of_counts(total, bytes_sent(s, element_size, rank));
     for (const int rank : to_ranks_)
-      if (source_of(rank) < 0) total = detail::sum_of(total, bytes_sent(s, element_size, rank));
+      if (source_of(rank) < 0) total = sum_of_counts(total, bytes_sent(s, element_size, rank));
     return sent(total, s);
   }
 
@@ -170,8 +170,8 @@ class transfer_plan {
       throw layout_error(text);
     }
     if (distinct && ranks.size() == static_cast<std::size_t>(size)) return;
-    throw layout_error(detail::text_of({"heddle: plan_transfer: the ", side, "'s mesh has ", size,
-                                        " ranks, so its list must name as many, each once; it names ", ranks.size()}));
+    throw layout_error(text_of({"heddle: plan_transfer: the ", side, "'s mesh has ", size,
+                                " ranks, so its list must name as many, each once; it names ", ranks.size()}));
   }
 
   From from_;

@@ -1,4 +1,4 @@
-// heddle/mesh/axis_network.hpp: the network of the groups along an axis, where network cards differ.
+// heddle/mesh/axis_network.hpp: the network of an axis's groups, where cards differ.
 #pragma once
 
 #include <heddle/mesh/rank_order.hpp>
@@ -112,18 +112,16 @@ struct cluster {
 template <class Cluster>
 void require_cluster(const topology& t, std::span<const int> order = {}) {
   if (t.ranks() != Cluster::size() || (!order.empty() && order.size() != static_cast<std::size_t>(t.ranks()))) {
-    throw mesh_error(
-        detail::text_of({"heddle: a cluster of ", Cluster::size(), " ranks does not describe a topology of ", t.ranks(),
-                         " ranks, or the order of ranks has another length"}));
+    throw mesh_error(text_of({"heddle: a cluster of ", Cluster::size(), " ranks does not describe a topology of ",
+                              t.ranks(), " ranks, or the order of ranks has another length"}));
   }
   inverse_order(order);
   for (int r = 0; r < t.ranks(); ++r) {
     const int physical = order.empty() ? r : order[static_cast<std::size_t>(r)];
     if (t.place(physical).nic == Cluster::nic(r)) continue;
-    throw mesh_error(
-        detail::text_of({"heddle: rank ", r, " (physical rank ", physical, ") has a network card of kind ",
-                         to_string(t.place(physical).nic), ", where the cluster says ", to_string(Cluster::nic(r)),
-                         "; sort the ranks (sorted_ranks), or correct the cluster"}));
+    throw mesh_error(text_of({"heddle: rank ", r, " (physical rank ", physical, ") has a network card of kind ",
+                              to_string(t.place(physical).nic), ", where the cluster says ", to_string(Cluster::nic(r)),
+                              "; sort the ranks (sorted_ranks), or correct the cluster"}));
   }
 }
 

@@ -1,4 +1,4 @@
-// heddle/mesh/link_table.hpp: measured links between nodes far apart: latency and bandwidth of every pair.
+// heddle/mesh/link_table.hpp: measured latency and bandwidth between distant nodes.
 #pragma once
 
 #include <heddle/core/error.hpp>

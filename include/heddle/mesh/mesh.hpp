@@ -135,7 +135,7 @@ struct mesh_names : mesh_tag {
   static constexpr bool has = contains<Tag, typename Axes::tag...>;
   /// Those of `Tags` of which the mesh has an axis, in their order.
   template <class... Tags>
-  using tags_among = joined<std::conditional_t<has<Tags>, type_list<Tags>, type_list<>>...>;
+  using tags_among = joined_lists<std::conditional_t<has<Tags>, type_list<Tags>, type_list<>>...>;
   /// Position of the axis among the mesh's axes.
   template <class Tag>
   static constexpr std::size_t position = [] {
@@ -374,7 +374,7 @@ std::vector<int> group(const Mesh& mesh, int rank) {
   return ranks;
 }
 
-namespace detail {
+/// The names of these axes: `{"dp", "pp", "tp"}`.
 template <class... Tags>
 std::vector<std::string> axis_names(type_list<Tags...>) {
   std::vector<std::string> names;
@@ -382,6 +382,8 @@ std::vector<std::string> axis_names(type_list<Tags...>) {
   (..., names.emplace_back(short_type_name<Tags>()));
   return names;
 }
+
+namespace detail {
 inline std::string text_of_mesh(const std::vector<std::string>& names, const int* extents) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) text += (i ? " x " : "") + names[i] + "=" + std::to_string(extents[i]);
@@ -396,14 +398,14 @@ inline std::string text_of_mesh(const std::vector<std::string>& names, const int
 /// The names of the axes, in mesh order: `{"dp", "pp", "tp"}`.
 template <mesh_like Mesh>
 std::vector<std::string> axis_names() {
-  return detail::axis_names(typename Mesh::tags{});
+  return axis_names(typename Mesh::tags{});
 }
 
 /// `"dp=2 x pp=2 x tp=2"`.
 template <mesh_like Mesh>
 std::string to_string(const Mesh& mesh) {
   const auto extents = mesh.extents();
-  return detail::text_of_mesh(detail::axis_names(typename Mesh::tags{}), extents.data());
+  return detail::text_of_mesh(axis_names(typename Mesh::tags{}), extents.data());
 }
 
 /// Refuses a mesh that does not have exactly `world_size` ranks. Errors: `mesh_error` naming both numbers.

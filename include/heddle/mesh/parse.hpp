@@ -30,7 +30,7 @@ constexpr int whole_number(std::string_view digits) noexcept {
 /// a static extent; the message names the pair and what was expected.
 template <mesh_like Mesh>
 Mesh parse_mesh(std::string_view text) {
-  const auto names = detail::axis_names(typename Mesh::tags{});
+  const auto names = axis_names(typename Mesh::tags{});
   std::array<int, Mesh::rank> extents = Mesh{}.extents();
   std::array<bool, Mesh::rank> given{};
   std::string known;

@@ -142,10 +142,10 @@ void require_inside(const Mesh& mesh, const topology& t, cluster_level level, st
   detail::each_group<Tags...>(mesh, t, order, [&](const std::vector<int>& members) {
     const int parts = detail::parts_of(t, level, members);
     if (parts <= 1) return;
-    throw mesh_error(detail::text_of(
-        {"heddle: a group along ", detail::tag_list<Tags...>(), " (physical ranks ", detail::rank_list(members),
-         ") lies in ", parts, " parts of level ", names[static_cast<std::size_t>(level)],
-         "; sort the ranks (sorted_ranks), name this axis later in the mesh, or make it shorter"}));
+    throw mesh_error(
+        text_of({"heddle: a group along ", detail::tag_list<Tags...>(), " (physical ranks ", detail::rank_list(members),
+                 ") lies in ", parts, " parts of level ", names[static_cast<std::size_t>(level)],
+                 "; sort the ranks (sorted_ranks), name this axis later in the mesh, or make it shorter"}));
   });
 }
 

@@ -1,4 +1,4 @@
-// heddle/mesh/simgrid.hpp: a topology as a platform of SimGrid, on which MPI programs run in virtual time.
+// heddle/mesh/simgrid.hpp: a topology as a platform of SimGrid, for MPI in virtual time.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/mesh/topologies.hpp: the usual clusters: rings, tori, hypercubes, switches, nodes, fat trees.
+// heddle/mesh/topologies.hpp: usual clusters: rings, tori, switches, nodes, fat trees.
 #pragma once
 
 #include <heddle/mesh/topology.hpp>
@@ -17,7 +17,7 @@ namespace topologies {
 
 namespace detail {
 inline std::string refusal(const char* before, int number, const char* after) {
-  return heddle::detail::text_of({before, number, after});
+  return text_of({before, number, after});
 }
 
 inline std::string too_few(int number, const char* what) {

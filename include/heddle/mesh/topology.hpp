@@ -271,13 +271,13 @@ class topology {
 
   // The messages, outside of constant expressions.
   static std::string not_there(std::string_view what, int number, int count) {
-    return detail::text_of({"heddle: a topology has no ", what, ' ', number, "; it has ", count, ", counted from 0"});
+    return text_of({"heddle: a topology has no ", what, ' ', number, "; it has ", count, ", counted from 0"});
   }
   static std::string with_number(std::string_view before, int number, std::string_view after) {
-    return detail::text_of({before, number, after});
+    return text_of({before, number, after});
   }
   static std::string between(std::string_view before, int from, int to, std::string_view after) {
-    return detail::text_of({before, "from vertex ", from, " to vertex ", to, after});
+    return text_of({before, "from vertex ", from, " to vertex ", to, after});
   }
 
   constexpr std::size_t checked(int vertex) const {

@@ -1,4 +1,4 @@
-// heddle/model/any_config.hpp: the configuration of a model of Hugging Face without its type, with that of adapters.
+// heddle/model/any_config.hpp: the configuration of a Hugging Face model without its type.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/any_layers.hpp: memory of saved activations without its type, for stages that are compiled once for all policies.
+// heddle/model/any_layers.hpp: saved activations without type, for stages compiled once.
 #pragma once
 
 #include <heddle/model/saved_activations.hpp>
@@ -24,6 +24,7 @@ class any_layer_memory {
   virtual void done(int slot, int layer) = 0;
   virtual void forget(int slot) = 0;
   virtual std::int64_t bytes_per_slot() const = 0;
+  virtual bool moves_now() const noexcept = 0;
 };
 
 /// A `layer_memory` as an `any_layer_memory`.
@@ -43,6 +44,7 @@ class held_layer_memory final : public any_layer_memory<T, Space> {
   void done(int slot, int layer) override { memory_.done(slot, layer); }
   void forget(int slot) override { memory_.forget(slot); }
   std::int64_t bytes_per_slot() const override { return memory_.bytes_per_slot(); }
+  bool moves_now() const noexcept override { return model::moves_now(memory_); }
 
  private:
   Memory memory_;
@@ -83,6 +85,7 @@ class any_layers {
   void done(int slot, int layer) { held_->done(slot, layer); }
   void forget(int slot) { held_->forget(slot); }
   std::int64_t bytes_per_slot() const { return held_->bytes_per_slot(); }
+  bool moves_now() const noexcept { return held_->moves_now(); }
   any_layer_memory<T, Space>& held() noexcept { return *held_; }
 
  private:

@@ -1,4 +1,4 @@
-// heddle/model/any_model.hpp: any model of Hugging Face as a model a trainer can be given; its family is known at run time.
+// heddle/model/any_model.hpp: any Hugging Face model for a trainer, chosen at run time.
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>

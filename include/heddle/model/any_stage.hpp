@@ -1,4 +1,4 @@
-// heddle/model/any_stage.hpp: the weights and the verbs of a stage without its type, behind one virtual call each.
+// heddle/model/any_stage.hpp: weights and verbs of a stage behind virtual calls.
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/associativity.hpp: the distance of an operator from associativity, as a measure and as a training loss.
+// heddle/model/associativity.hpp: an operator's distance from associativity, as a loss.
 #pragma once
 
 #include <heddle/collective/dyadic_fold.hpp>
@@ -16,9 +16,9 @@ namespace heddle::inline v0::model {
 namespace detail {
 inline void require_triples(std::int64_t width, std::size_t a, std::size_t b, std::size_t c) {
   if (width > 0 && a == b && b == c && a > 0 && a % static_cast<std::size_t>(width) == 0) return;
-  throw layout_error(heddle::detail::text_of(
-      {"heddle: triples of elements of ", width,
-       " need as many first, second and third elements, at least one of each; got scalars: ", a, ", ", b, ", ", c}));
+  throw layout_error(text_of({"heddle: triples of elements of ", width,
+                              " need as many first, second and third elements, at least one of each; got scalars: ", a,
+                              ", ", b, ", ", c}));
 }
 }  // namespace detail
 

@@ -1,4 +1,4 @@
-// heddle/model/balance_experts.hpp: updates the selection biases of a stage's routers by the load of their experts.
+// heddle/model/balance_experts.hpp: updates selection biases of routers by load.
 #pragma once
 
 #include <heddle/core/monoid.hpp>
@@ -46,12 +46,12 @@ void balance_experts(Stage& stage, World& world, Backend& kernels, double rate) 
   using T = typename Stage::scalar;
   using axes = typename detail::axes_of_ranks<
       typename Stage::mesh_type,
-      detail::joined<typename Stage::layouts::row_axes, typename Stage::layouts::sequence_splits>>::type;
+      joined_lists<typename Stage::layouts::row_axes, typename Stage::layouts::sequence_splits>>::type;
   auto& queue = compute::queue_of(kernels);
   const row_view<T, space> biases = stage.frozen_weights();
   for (const auto& p : stage.frozen_parameters()) {
-    const auto bias = heddle::v0::detail::part_of_row<space>(biases, p.offset, p.count);
-    const std::span<double> load = stage.routing().load_of(heddle::v0::detail::first_element(bias), p.count);
+    const auto bias = part_of_row<space>(biases, p.offset, p.count);
+    const std::span<double> load = stage.routing().load_of(first_element(bias), p.count);
     detail::sum_along(world, load, axes{});
     const std::vector<T> on_host(load.begin(), load.end());
     buffer<T, space> counts(queue, p.count, "loads of experts");

@@ -1,4 +1,4 @@
-// heddle/model/batch_checks.hpp: refuses batches and tensors of sizes that a stage of a language model does not take.
+// heddle/model/batch_checks.hpp: refuses batches whose sizes a stage does not take.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/config_checks.hpp: checks of ranges, deviations and YaRN that all configurations of models share.
+// heddle/model/config_checks.hpp: checks that all configurations of models share.
 #pragma once
 
 #include <heddle/compute/yarn_scaling.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/context_batch.hpp: microbatches of parts of documents, whose other parts are on other ranks, and what a stage does with them.
+// heddle/model/context_batch.hpp: microbatches of parts of documents, on a stage.
 #pragma once
 
 #include <heddle/compute/growing_room.hpp>
@@ -115,7 +115,7 @@ struct context_rows {
     const std::int64_t n = programs->kept, first = out.rows - n, width = out.width();
     if (n > 0) {
       copy(heads{out.row(first, 0), n, out.heads, out.head_dim, out.stride}, heads{tail, n, out.heads, out.head_dim, width});
-      copy(numbers{heddle::v0::detail::first_element(lse) + first, n, out.heads, 1, out.rows},
+      copy(numbers{first_element(lse) + first, n, out.heads, 1, out.rows},
            numbers{reinterpret_cast<sum*>(tail + lines<T>(n * width)), n, out.heads, 1, n});
     }
     tail += lines<T>(n * width) + lines<sum>(n * out.heads) * static_cast<std::int64_t>(sizeof(sum) / sizeof(T));
@@ -188,7 +188,7 @@ class rows_of_batch<context_batch<T, Context>, Layouts, Backend, World> {
       g.positions = b.positions;
     } else {
       const std::int64_t n = std::ssize(b.positions);
-      const auto here = heddle::v0::detail::row_at<space>(g.room.of(*queue_, n + 1, "positions of rows"), n);
+      const auto here = row_at<space>(g.room.of(*queue_, n + 1, "positions of rows"), n);
       queue_->copy(b.positions, here);
       g.positions = here;
     }

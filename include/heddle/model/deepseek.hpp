@@ -1,4 +1,4 @@
-// heddle/model/deepseek.hpp: DeepSeek-V3 and DeepSeek-V2 as a description of layers, and as a model a trainer can be given.
+// heddle/model/deepseek.hpp: DeepSeek-V3 and -V2 as layers, and as a model to train.
 #pragma once
 
 #include <heddle/model/deepseek_attention.hpp>

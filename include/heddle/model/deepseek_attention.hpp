@@ -1,4 +1,4 @@
-// heddle/model/deepseek_attention.hpp: defines the latent attention of a DeepSeek-V3 by its configuration.
+// heddle/model/deepseek_attention.hpp: latent attention of a DeepSeek configuration.
 #pragma once
 
 #include <heddle/core/error.hpp>

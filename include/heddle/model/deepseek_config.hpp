@@ -1,4 +1,4 @@
-// heddle/model/deepseek_config.hpp: the numbers that make a DeepSeek-V3 or DeepSeek-V2, with its parameter and operation counts.
+// heddle/model/deepseek_config.hpp: sizes of DeepSeek-V3 and -V2, and their counts.
 #pragma once
 
 #include <heddle/compute/ops/expert_choice.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/described.hpp: a model for a trainer, from a description of layers, its sizes and its initial weights.
+// heddle/model/described.hpp: a model to train: description, sizes, initial weights.
 #pragma once
 
 #include <heddle/model/language_checks.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/described_weights.hpp: the weights of a described model on one rank, in the host's memory, without a stage.
+// heddle/model/described_weights.hpp: a rank's weights of a model without a stage.
 #pragma once
 
 #include <heddle/mesh/axis.hpp>

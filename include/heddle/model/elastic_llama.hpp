@@ -1,4 +1,4 @@
-// heddle/model/elastic_llama.hpp: Llama whose weights lie so that each rank's part of a tensor is one run of the whole.
+// heddle/model/elastic_llama.hpp: Llama whose ranks hold runs of whole tensors.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/experts_in_order.hpp: reads the experts of a model in another order than its file's, with their rows of the router.
+// heddle/model/experts_in_order.hpp: reads experts in another order than the file's.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -34,8 +34,8 @@ class experts_in_order {
     for (std::int64_t l = 0; l < model.count; ++l)
       model.with_block(l, [&](const auto& b) { add(b, model.block_name + std::to_string(l) + ".", orders, layer); });
     if (layer != orders.size())
-      throw config_error(heddle::detail::text_of(
-          {"heddle: the model has ", layer, " layers with experts, got orders for ", orders.size()}));
+      throw config_error(
+          text_of({"heddle: the model has ", layer, " layers with experts, got orders for ", orders.size()}));
   }
 
   source_name operator()(std::string_view parameter) const {
@@ -56,15 +56,15 @@ class experts_in_order {
       if (whole) seen[static_cast<std::size_t>(e)] = true;
     }
     if (!whole)
-      throw config_error(heddle::detail::text_of({"heddle: the order of layer ", layer, " names each of ", experts,
-                                                  " experts once, got one of ", order.size()}));
+      throw config_error(text_of({"heddle: the order of layer ", layer, " names each of ", experts,
+                                  " experts once, got one of ", order.size()}));
     const std::int64_t each = groups > 1 ? experts / groups : 0;
     for (std::size_t i = 0; each > 0 && i < order.size(); ++i) {
       const auto first = order[i - i % static_cast<std::size_t>(each)];
       if (order[i] / each != first / each)
-        throw config_error(heddle::detail::text_of({"heddle: a router that chooses among ", groups, " groups of ", each,
-                                                    " experts needs them to stay together; the order of layer ", layer,
-                                                    " has experts ", first, " and ", order[i], " in one group"}));
+        throw config_error(text_of({"heddle: a router that chooses among ", groups, " groups of ", each,
+                                    " experts needs them to stay together; the order of layer ", layer, " has experts ",
+                                    first, " and ", order[i], " in one group"}));
     }
   }
   template <class Layer>

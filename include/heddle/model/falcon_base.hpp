@@ -1,4 +1,4 @@
-// heddle/model/falcon_base.hpp: embedding, head and final norm of a model, gathered from its ranks for a drafter of Falcon.
+// heddle/model/falcon_base.hpp: embedding, head and final norm for a drafter of Falcon.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -69,7 +69,7 @@ falcon_base<typename Stage::scalar> gather_falcon_base(Stage& stage, World& worl
     const auto look = [&](const std::vector<parameter>& table, auto weights) {
       for (const parameter& p : table) {
         if (p.name != detail::falcon_base_names[i] || !p.counted) continue;
-        const auto here = heddle::v0::detail::part_of_row<typename Stage::space>(weights, p.offset, p.count);
+        const auto here = part_of_row<typename Stage::space>(weights, p.offset, p.count);
         const read_on_host<T, typename Stage::space> held(stage.queue(), here);
         for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
           runs.insert(runs.end(), {global, length});

@@ -1,4 +1,4 @@
-// heddle/model/falcon_drafter.hpp: the drafter of Falcon, which predicts the features of a block of tokens at once: forward, backward and with a cache.
+// heddle/model/falcon_drafter.hpp: the drafter of Falcon, which predicts token blocks.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

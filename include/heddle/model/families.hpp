@@ -1,4 +1,4 @@
-// heddle/model/families.hpp: stages of the models of Hugging Face without their types, compiled here or once, in heddle::families.
+// heddle/model/families.hpp: stages of Hugging Face's models without their types.
 #pragma once
 
 #include <heddle/core/error.hpp>

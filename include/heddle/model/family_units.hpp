@@ -1,4 +1,4 @@
-// heddle/model/family_units.hpp: units of heddle::families: models of each family, and the choice among them.
+// heddle/model/family_units.hpp: compiles models of each family, and their choice.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -44,6 +44,8 @@
 #define HEDDLE_MODELS_gemma2(M, KIND, T) M(KIND, model::tied_by_config<model::gemma2<T>>)
 /// Models of Gemma-3.
 #define HEDDLE_MODELS_gemma3(M, KIND, T) M(KIND, model::tied_by_config<model::gemma3<T>>)
+/// Models of GPT-OSS.
+#define HEDDLE_MODELS_gpt_oss(M, KIND, T) M(KIND, model::tied_by_config<model::gpt_oss<T, model::megatron_folded<>>>)
 /// Models of DeepSeek-V2 and V3.
 #define HEDDLE_MODELS_deepseek(M, KIND, T) \
   M(KIND, model::deepseek<T, model::megatron_folded<>>) M(KIND, model::plain_query_deepseek<T, model::megatron_folded<>>)

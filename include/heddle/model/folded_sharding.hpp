@@ -1,4 +1,4 @@
-// heddle/model/folded_sharding.hpp: a sharding over the axes of two meshes as one over the axes of their folded mesh.
+// heddle/model/folded_sharding.hpp: a sharding over two meshes as one over a fold.
 #pragma once
 
 #include <heddle/mesh/folding.hpp>
@@ -18,11 +18,11 @@ template <class Axis, class First, class Second, class... A, class... B>
 struct folded_axes_of<Axis, First, Second, type_list<A...>, type_list<B...>> {
   template <bool Kept, class Tag>
   using kept = std::conditional_t<Kept, type_list<Tag>, type_list<>>;
-  using type =
-      std::conditional_t<First::template has<Axis> && Second::template has<Axis>, type_list<Axis>,
-                         std::conditional_t<First::template has<Axis>,
-                                            joined<type_list<>, kept<!First::template has<B>, both<Axis, B>>...>,
-                                            joined<type_list<>, kept<!Second::template has<A>, both<A, Axis>>...>>>;
+  using type = std::conditional_t<
+      First::template has<Axis> && Second::template has<Axis>, type_list<Axis>,
+      std::conditional_t<First::template has<Axis>,
+                         joined_lists<type_list<>, kept<!First::template has<B>, both<Axis, B>>...>,
+                         joined_lists<type_list<>, kept<!Second::template has<A>, both<A, Axis>>...>>>;
 };
 template <class How, class First, class Second>
 struct folded_sharding_of;
@@ -44,7 +44,7 @@ struct folded_sharding_of<sharding<S...>, First, Second> {
     else
       return type_list<>{};
   }
-  using type = decltype(as_sharding(joined<type_list<>, decltype(one<S>())...>{}));
+  using type = decltype(as_sharding(joined_lists<type_list<>, decltype(one<S>())...>{}));
 };
 
 }  // namespace detail

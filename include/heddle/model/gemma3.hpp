@@ -1,4 +1,4 @@
-// heddle/model/gemma3.hpp: Gemma-3 of texts, with local and global layers, described and as a model.
+// heddle/model/gemma3.hpp: Gemma-3 of texts, with local and global layers, to train.
 #pragma once
 
 #include <heddle/model/gemma3_config.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/gpt2_config.hpp: the numbers that make a GPT-2, with its parameter and operation counts.
+// heddle/model/gpt2_config.hpp: sizes of a GPT-2, with parameter and operation counts.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/graph_layer.hpp: a layer of a graph network whose nodes lie on ranks, with a learned fold of neighbours.
+// heddle/model/graph_layer.hpp: a graph network's layer over nodes that lie on ranks.
 #pragma once
 
 #include <heddle/collective/dyadic_fold.hpp>
@@ -79,8 +79,8 @@ class graph_part {
     for (std::size_t i = 0; i < wanted.size(); ++i)
       for (const std::int64_t node : wanted[i])
         if (fault.empty() && (node < begin() || node >= end()))
-          fault = heddle::detail::text_of({"rank ", wanted.from(i), " asks for node ", node, "; the nodes here are ",
-                                           begin(), " to ", end() - 1, ": bounds must be the same on all ranks"});
+          fault = text_of({"rank ", wanted.from(i), " asks for node ", node, "; the nodes here are ", begin(), " to ",
+                           end() - 1, ": bounds must be the same on all ranks"});
     refuse_together(group, fault);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       counts_out_[static_cast<std::size_t>(wanted.from(i))] = static_cast<std::int64_t>(wanted[i].size());
@@ -117,24 +117,23 @@ class graph_part {
   std::string fault_of(int ranks, const std::vector<std::int64_t>& sources) const {
     if (bounds_.size() != static_cast<std::size_t>(ranks) + 1 || bounds_.front() != 0 ||
         !std::is_sorted(bounds_.begin(), bounds_.end()))
-      return heddle::detail::text_of(
+      return text_of(
           {"bounds must ascend from 0, one for each of ", ranks, " ranks and the end; got ", bounds_.size()});
     if (static_cast<std::int64_t>(row_pointer_.size()) != nodes() + 1 || row_pointer_.front() != 0 ||
         row_pointer_.back() != static_cast<std::int64_t>(sources.size()) ||
         !std::is_sorted(row_pointer_.begin(), row_pointer_.end()))
-      return heddle::detail::text_of({"the row pointer must ascend from 0 to ", sources.size(), " edges for ", nodes(),
-                                      " nodes; got ", row_pointer_.size(), " entries to ",
-                                      row_pointer_.empty() ? std::int64_t{0} : row_pointer_.back()});
+      return text_of({"the row pointer must ascend from 0 to ", sources.size(), " edges for ", nodes(), " nodes; got ",
+                      row_pointer_.size(), " entries to ",
+                      row_pointer_.empty() ? std::int64_t{0} : row_pointer_.back()});
     for (std::int64_t i = 0; i < nodes(); ++i)
       for (auto e = static_cast<std::size_t>(row_pointer_[static_cast<std::size_t>(i)]);
            e < static_cast<std::size_t>(row_pointer_[static_cast<std::size_t>(i) + 1]); ++e) {
         if (sources[e] < 0 || sources[e] >= bounds_.back())
-          return heddle::detail::text_of({"edge ", e, " comes from node ", sources[e], " to node ", begin() + i,
-                                          "; the graph has nodes 0 to ", bounds_.back() - 1});
+          return text_of({"edge ", e, " comes from node ", sources[e], " to node ", begin() + i,
+                          "; the graph has nodes 0 to ", bounds_.back() - 1});
         if (e > static_cast<std::size_t>(row_pointer_[static_cast<std::size_t>(i)]) && sources[e] < sources[e - 1])
-          return heddle::detail::text_of({"edge ", e, " from node ", sources[e], " to node ", begin() + i,
-                                          " follows one from node ", sources[e - 1],
-                                          "; the sources of a node must not descend"});
+          return text_of({"edge ", e, " from node ", sources[e], " to node ", begin() + i, " follows one from node ",
+                          sources[e - 1], "; the sources of a node must not descend"});
       }
     return {};
   }
@@ -194,9 +193,8 @@ class graph_layer {
 
   explicit graph_layer(const graph_layer_config& config, std::uint64_t seed = 1) : config_(config) {
     if (config.inputs < 1 || config.width < 1 || config.outputs < 1)
-      throw config_error(
-          heddle::detail::text_of({"heddle: graph_layer: inputs, width and outputs must be at least 1, got ",
-                                   config.inputs, ", ", config.width, " and ", config.outputs}));
+      throw config_error(text_of({"heddle: graph_layer: inputs, width and outputs must be at least 1, got ",
+                                  config.inputs, ", ", config.width, " and ", config.outputs}));
     const std::int64_t n = config.inputs, w = config.width, m = config.outputs;
     const auto spread = [](double gain, std::int64_t fan) { return std::sqrt(gain / static_cast<double>(fan)); };
     add("message.weight", {n, w}, spread(2, n));
@@ -262,10 +260,9 @@ class graph_layer {
     const std::int64_t n = config_.inputs, w = config_.width, nodes = part.nodes(), m = config_.outputs;
     if (s.h.size() != size_of(nodes * n) || s.roots.size() != size_of(nodes * w) ||
         s.out.size() != size_of(nodes * m) || s.messages.size() != size_of((nodes + total(part.counts_in())) * w))
-      throw layout_error(
-          heddle::detail::text_of({"heddle: graph_layer: backward needs what forward has saved of ", nodes,
-                                   " nodes and ", total(part.counts_in()), " of other ranks; got ", s.messages.size(),
-                                   " numbers of messages, expected ", (nodes + total(part.counts_in())) * w}));
+      throw layout_error(text_of({"heddle: graph_layer: backward needs what forward has saved of ", nodes,
+                                  " nodes and ", total(part.counts_in()), " of other ranks; got ", s.messages.size(),
+                                  " numbers of messages, expected ", (nodes + total(part.counts_in())) * w}));
     std::vector<T> d(d_out.elements().begin(), d_out.elements().end()), d_roots(size_of(nodes * w));
     for (std::size_t i = 0; i < d.size(); ++i)
       if (!(s.out[i] > T(0))) d[i] = T(0);
@@ -353,8 +350,8 @@ class graph_layer {
   }
   static void require(const graph_part& part, std::int64_t rows, std::int64_t columns, std::int64_t wanted) {
     if (rows == part.nodes() && columns == wanted) return;
-    throw layout_error(heddle::detail::text_of({"heddle: graph_layer: expected ", part.nodes(), " nodes of ", wanted,
-                                                " numbers, got ", rows, " of ", columns}));
+    throw layout_error(text_of({"heddle: graph_layer: expected ", part.nodes(), " nodes of ", wanted, " numbers, got ",
+                                rows, " of ", columns}));
   }
 
   graph_layer_config config_;

@@ -1,10 +1,11 @@
-// heddle/model/hugging_face_model.hpp: a model as a config.json of Hugging Face describes it, and the names of its weights in files.
+// heddle/model/hugging_face_model.hpp: a model by its config.json, and weight names.
 #pragma once
 
 #include <heddle/model/deepseek_config.hpp>
 #include <heddle/model/gemma2_config.hpp>
 #include <heddle/model/gemma3_config.hpp>
 #include <heddle/model/gpt2_config.hpp>
+#include <heddle/model/gpt_oss_config.hpp>
 #include <heddle/model/granite_config.hpp>
 #include <heddle/model/llama_config.hpp>
 #include <heddle/model/mistral_config.hpp>
@@ -82,7 +83,7 @@ inline std::string name_in_files(const kept_blocks& kept, std::string_view name)
 struct hugging_face_model {
   std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config, mistral_config,
                qwen3_moe_config, smollm3_config, granite_config, phi3_config, olmo2_config, gemma3_config,
-               gemma2_config>
+               gemma2_config, gpt_oss_config>
       config;
   bool tied = false;  ///< the token embedding is the head, too
   int more_blocks =
@@ -91,22 +92,33 @@ struct hugging_face_model {
       scales{};  ///< how files have matrices in 2 to 8 bits; what opens the files is to be given it (`open_weights`)
   kept_blocks kept{};  ///< of the files (`with_blocks`)
 
-  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2", "gemma3_text" or "gemma2".
+  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2", "mistral", "qwen3_moe", "smollm3", "granite", "phi3", "olmo2", "gemma3_text", "gemma2" or "gpt_oss".
   std::string_view family() const noexcept {
     constexpr std::string_view names[] = {"gpt2",        "llama",   "qwen2",       "qwen3",   "mixtral",
                                           "deepseek_v3", "mistral", "qwen3_moe",   "smollm3", "granite",
-                                          "phi3",        "olmo2",   "gemma3_text", "gemma2"};
+                                          "phi3",        "olmo2",   "gemma3_text", "gemma2",  "gpt_oss"};
     const auto* const deepseek = std::get_if<deepseek_config>(&config);
     return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }
 };
+/// How files have the experts of a block: each matrix by itself, or those of all experts in one tensor, as GPT-OSS: with the rows of gates and
+/// their factors in turns; transposed (`numbers`), or as they are, which in files is in four bits alone (`four_bits`).
+enum class stacked_experts : unsigned char { no, numbers, four_bits };
+
 /// Names of parameters in the files of Hugging Face: those of the descriptions, behind `prefix`, with the numbers of `kept` blocks.
 struct hugging_face_names {
   std::string prefix{};
   bool fused =
       false;  ///< queries, keys and values are rows of one tensor, gates and their factors of another, as files of Phi-3 have them
   kept_blocks kept{};
+  stacked_experts stacked = stacked_experts::no;
 
+  /// The names in files that are written: of numbers, not of four bits.
+  hugging_face_names written() const {
+    hugging_face_names names = *this;
+    if (stacked == stacked_experts::four_bits) names.stacked = stacked_experts::numbers;
+    return names;
+  }
   source_name operator()(std::string_view of_model) const {
     const std::string in_files = name_in_files(kept, of_model);
     std::string_view parameter = in_files;
@@ -116,6 +128,8 @@ struct hugging_face_names {
       if (before.ends_with(inside)) before.remove_suffix(inside.size());
       return {std::string(before) + in_files};
     }
+    if (stacked != stacked_experts::no)
+      if (const auto of_expert = name_in_stack_of_experts(parameter)) return *of_expert;
     if (fused)
       for (const auto& [part, whole, rows] : parts)
         if (parameter.ends_with(part)) {
@@ -126,6 +140,28 @@ struct hugging_face_names {
   }
 
  private:
+  // "BLOCK.mlp.experts.3.gate_proj.weight" is number 3 of "BLOCK.mlp.experts.gate_up_proj".
+  std::optional<source_name> name_in_stack_of_experts(std::string_view parameter) const {
+    constexpr std::string_view experts = ".mlp.experts.";
+    const std::size_t at = parameter.find(experts);
+    if (at == parameter.npos) return {};
+    const std::string_view before = parameter.substr(0, at + experts.size());
+    std::string_view rest = parameter.substr(before.size());
+    std::int64_t index = 0;
+    for (; !rest.empty() && rest[0] >= '0' && rest[0] <= '9' && index < (std::int64_t{1} << 32); rest.remove_prefix(1))
+      index = 10 * index + (rest[0] - '0');
+    const std::size_t dot = rest.find('.', 1);
+    if (rest.empty() || rest[0] != '.' || dot == rest.npos) return {};
+    const std::string_view product = rest.substr(1, dot - 1), kind = rest.substr(dot + 1);
+    source_name to{prefix + std::string(before), stored_as::is, rows_in_tensor::all, {}, index};
+    to.name += product == "down_proj" ? "down_proj" : "gate_up_proj";
+    if (product != "down_proj") to.rows = product == "gate_proj" ? rows_in_tensor::even : rows_in_tensor::odd;
+    if (kind == "bias")
+      to.name += "_bias";
+    else if (stacked == stacked_experts::numbers)
+      to.how = stored_as::transposed;
+    return to;
+  }
   struct part_of_tensor {
     std::string_view part;
     const char* whole;
@@ -141,17 +177,24 @@ struct hugging_face_names {
 /// The names in a source: files of GPT-2 have them with "transformer." before them, or without; those of Phi-3 are fused.
 template <class Source>
 hugging_face_names names_in(const Source& source) {
-  return {source.contains("transformer.wte.weight") ? "transformer." : "",
-          source.contains("model.layers.0.self_attn.qkv_proj.weight")};
+  hugging_face_names names{source.contains("transformer.wte.weight") ? "transformer." : "",
+                           source.contains("model.layers.0.self_attn.qkv_proj.weight")};
+  if (source.contains("model.layers.0.mlp.experts.gate_up_proj_blocks"))
+    names.stacked = stacked_experts::four_bits;
+  else if (source.contains("model.layers.0.mlp.experts.gate_up_proj"))
+    names.stacked = stacked_experts::numbers;
+  return names;
 }
 /// The names in files that are written for a model.
 inline hugging_face_names names_of(const hugging_face_model& m) {
-  return {m.family() == "gpt2" ? "transformer." : "", m.family() == "phi3"};
+  hugging_face_names names{m.family() == "gpt2" ? "transformer." : "", m.family() == "phi3"};
+  if (m.family() == "gpt_oss") names.stacked = stacked_experts::numbers;
+  return names;
 }
 
 namespace detail {
-// Of one block, from `begin` on: expert by expert. The router of a `block_sparse_moe` comes before its experts, that of an `mlp` behind them,
-// and an expert of an `mlp` has its down projection last.
+// Of one block, from `begin` on: expert by expert. The router of a `block_sparse_moe` comes before its experts, that of an `mlp` behind them, unless it
+// is called router, and an expert of an `mlp` has its down projection last.
 inline void put_experts_in_order(std::vector<parameter_outline>::iterator begin,
                                  std::vector<parameter_outline>::iterator end) {
   const auto number = [&](const parameter_outline& p) {
@@ -170,8 +213,11 @@ inline void put_experts_in_order(std::vector<parameter_outline>::iterator begin,
   sorted.reserve(order.size());
   for (const auto& [expert, down, place] : order) sorted.push_back(std::move(first[place]));
   std::move(sorted.begin(), sorted.end(), first);
-  if (first != last && last != end && last->name.find(".block_sparse_moe.gate.") != std::string::npos)
-    std::rotate(first, last, std::next(last));
+  const auto is_router = [](const parameter_outline& p) {
+    return p.name.find(".block_sparse_moe.gate.") != std::string::npos ||
+           p.name.find(".mlp.router.") != std::string::npos;
+  };
+  if (first != last) std::rotate(first, last, std::find_if_not(last, end, is_router));
 }
 }  // namespace detail
 

@@ -1,4 +1,4 @@
-// heddle/model/language_checks.hpp: checks at compile time that a stage can run the layers of a description under a sharding.
+// heddle/model/language_checks.hpp: compile-time checks of a description under a sharding.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -248,10 +248,10 @@ class language_parameters {
   }
   template <class Run, class Offset>
   void place(Run& run, Offset&& offset) noexcept {
-    T* const weights = heddle::v0::detail::first_element(store_.weights());
-    sum* const gradients = heddle::v0::detail::first_element(store_.gradients());
+    T* const weights = first_element(store_.weights());
+    sum* const gradients = first_element(store_.gradients());
     if constexpr (buckets::freezes)
-      run.weights[buckets::count] = heddle::v0::detail::first_element(frozen_.weights()) + offset(buckets::count);
+      run.weights[buckets::count] = first_element(frozen_.weights()) + offset(buckets::count);
     for (std::size_t k = 0; k < buckets::count; ++k) {
       run.weights[k] = weights == nullptr ? nullptr : weights + offset(k);
       run.gradients[k] = gradients == nullptr ? nullptr : gradients + offset(k);
@@ -261,13 +261,13 @@ class language_parameters {
   void find_tied() {
     if (tied_shape_.size() == 0 || lender_ != nullptr) return;
     if constexpr (!trains_table) {
-      const bool frozen = heddle::v0::detail::first_element(frozen_.weights()) != nullptr;
-      tied_weight_ = frozen ? heddle::v0::detail::first_element(frozen_.weight(tied_at_)) : nullptr;
+      const bool frozen = first_element(frozen_.weights()) != nullptr;
+      tied_weight_ = frozen ? first_element(frozen_.weight(tied_at_)) : nullptr;
       return;
     }
-    const bool weights = heddle::v0::detail::first_element(store_.weights()) != nullptr;
-    const bool gradients = heddle::v0::detail::first_element(store_.gradients()) != nullptr;
-    tied_weight_ = weights ? heddle::v0::detail::first_element(store_.weight(tied_at_)) : nullptr;
+    const bool weights = first_element(store_.weights()) != nullptr;
+    const bool gradients = first_element(store_.gradients()) != nullptr;
+    tied_weight_ = weights ? first_element(store_.weight(tied_at_)) : nullptr;
     if (own_gradient_.size() == 0)
       tied_gradient_ = gradients ? store_.gradient(tied_at_) : row_view<sum, Space>{};
   }

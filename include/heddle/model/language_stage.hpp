@@ -1,4 +1,4 @@
-// heddle/model/language_stage.hpp: the part of a described language model on one rank, with the verbs of a pipeline.
+// heddle/model/language_stage.hpp: a rank's part of a language model, with a pipeline's verbs.
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>
@@ -332,8 +332,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       at_brief_end(one);
       const call_type<out_layer> head(at_.brief_out, one);
       const std::int64_t end = of_rows ? i + 1 : (i + 1) * e.sequence;
-      head.layer().predict(head, stream_.part(all, end - rows, one.extent),
-                           heddle::v0::detail::row_at<space>(start_of(logits) + i * n, n));
+      head.layer().predict(head, stream_.part(all, end - rows, one.extent), row_at<space>(start_of(logits) + i * n, n));
     }
   }
 
@@ -359,7 +358,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   place_in_model first_nonfinite_activation() {
     constexpr const char* first_layer = std::is_same_v<batch_type, batch<T>> ? "the embedding" : "the first layer";
     const auto bad = [&](const T* x) {  // all of it: the last microbatch may have been a small one
-      return !compute::all_finite(*backend_, heddle::v0::detail::row_at<space>(x, stream_.elements(max_rows())));
+      return !compute::all_finite(*backend_, row_at<space>(x, stream_.elements(max_rows())));
     };
     for (int l = 0; l <= part_.count; ++l)
       for (int slot = 0; slot < slots(); ++slot) {
@@ -390,7 +389,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
   static constexpr bool on_host = std::is_same_v<space, host_memory>;
   template <class Row>
   static auto* start_of(const Row& x) noexcept {
-    return heddle::v0::detail::first_element(x);
+    return first_element(x);
   }
   // A rank without rows has memory all the same: a null matrix is one that nobody wants.
   matrix_view<T, space> matrix(T* at, extent_of_batch e) noexcept {
@@ -546,7 +545,7 @@ class language_stage : public detail::stage_types<Model, World, Backend, Pipelin
       run_type some = run_of(slots(), {n, e.sequence});
       at_brief_end(some);
       f(call_type<out_layer>(at_.brief_out, some), stream_.part(all, i * e.sequence, some.extent),
-        heddle::v0::detail::row_at<space>(start_of(given_.targets(slots(), b)) + i * targets, n * targets),
+        row_at<space>(start_of(given_.targets(slots(), b)) + i * targets, n * targets),
         static_cast<std::size_t>(i * e.sequence));
     }
   }

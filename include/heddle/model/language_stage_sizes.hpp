@@ -1,4 +1,4 @@
-// heddle/model/language_stage_sizes.hpp: the memory that a stage of a described language model will take, computed before it is made.
+// heddle/model/language_stage_sizes.hpp: memory of a language stage, before it is made.
 #pragma once
 
 #include <heddle/model/language_checks.hpp>

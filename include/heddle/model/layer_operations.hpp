@@ -1,4 +1,4 @@
-// heddle/model/layer_operations.hpp: floating-point operations of a language model's layers, for planners and schedules.
+// heddle/model/layer_operations.hpp: floating-point operations of layers, for planners.
 #pragma once
 
 #include <heddle/model/layers/ends.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/learned_monoid.hpp: an aggregator of sets whose operator is learned, over leaves on any number of ranks.
+// heddle/model/learned_monoid.hpp: aggregates sets by a learned operator, on any ranks.
 #pragma once
 
 #include <heddle/collective/dyadic_fold.hpp>
@@ -57,9 +57,8 @@ class learned_monoid {
 
   explicit learned_monoid(const learned_monoid_config& config, std::uint64_t seed = 1) : config_(config) {
     if (config.width < 1 || config.inputs < 0) {
-      throw config_error(
-          heddle::detail::text_of({"heddle: learned_monoid: width must be at least 1 and inputs at least 0, got ",
-                                   config.width, " and ", config.inputs}));
+      throw config_error(text_of({"heddle: learned_monoid: width must be at least 1 and inputs at least 0, got ",
+                                  config.width, " and ", config.inputs}));
     }
     const std::int64_t w = config.width;
     // Biases of zero put z near 1/2: neither operand is forgotten, and tanh is far from flat.
@@ -144,9 +143,9 @@ class learned_monoid {
   void require_leaves(const saved& s, std::int64_t rows, std::int64_t columns) const {
     const std::int64_t wanted = config_.inputs > 0 ? config_.inputs : config_.width;
     if (rows == s.fold.plan().leaves() && columns == wanted) return;
-    throw layout_error(heddle::detail::text_of({"heddle: learned_monoid on rank ", s.fold.plan().rank(), ": expected ",
-                                                s.fold.plan().leaves(), " leaves of ", wanted, " numbers, got ", rows,
-                                                " of ", columns}));
+    throw layout_error(
+        text_of({"heddle: learned_monoid on rank ", s.fold.plan().rank(), ": expected ", s.fold.plan().leaves(),
+                 " leaves of ", wanted, " numbers, got ", rows, " of ", columns}));
   }
 
   learned_monoid_config config_;

@@ -1,4 +1,4 @@
-// heddle/model/llama_config.hpp: the numbers that make a Llama, with its parameter and operation counts.
+// heddle/model/llama_config.hpp: sizes of a Llama, with parameter and operation counts.
 #pragma once
 
 #include <heddle/core/config.hpp>

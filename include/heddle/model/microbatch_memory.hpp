@@ -1,4 +1,4 @@
-// heddle/model/microbatch_memory.hpp: inputs, targets and losses of microbatches in the memory of a backend.
+// heddle/model/microbatch_memory.hpp: inputs, targets, losses in a backend's memory.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

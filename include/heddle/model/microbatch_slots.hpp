@@ -1,4 +1,4 @@
-// heddle/model/microbatch_slots.hpp: the slots of a stage, each with the microbatch on its way from forward to backward.
+// heddle/model/microbatch_slots.hpp: slots of a stage for microbatches on their way.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/mistral.hpp: Mistral, a Llama with a window, as a description of layers and as a model a trainer can be given.
+// heddle/model/mistral.hpp: Mistral, a Llama with a window, as layers and as a model.
 #pragma once
 
 #include <heddle/model/llama.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/mixtral.hpp: Mixtral as a description of layers, and as a model a trainer can be given.
+// heddle/model/mixtral.hpp: Mixtral as a description of layers, and as a model to train.
 #pragma once
 
 #include <heddle/model/layers/experts.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/mixtral_config.hpp: the numbers that make a Mixtral, with its parameter and operation counts.
+// heddle/model/mixtral_config.hpp: sizes of a Mixtral, and its counts.
 #pragma once
 
 #include <heddle/core/text.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/pair_batch.hpp: a microbatch of pairs (x, y), and the sample types of every kind of batch.
+// heddle/model/pair_batch.hpp: a microbatch of pairs (x, y), and sample types of batches.
 #pragma once
 
 #include <heddle/core/error.hpp>

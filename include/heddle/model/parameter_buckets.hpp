@@ -1,4 +1,4 @@
-// heddle/model/parameter_buckets.hpp: the parameters of a description by the axes over which their gradients are summed.
+// heddle/model/parameter_buckets.hpp: parameters by the axes of their gradient sums.
 #pragma once
 
 #include <heddle/core/type_list.hpp>
@@ -27,7 +27,7 @@ template <class Mesh, class Summed, class Tags>
 struct flat_layout;
 template <class Mesh, class Summed, class... Tags>
 struct flat_layout<Mesh, Summed, type_list<Tags...>> {
-  using others = joined<type_list<>, std::conditional_t<list_has<Summed, Tags>, type_list<>, type_list<Tags>>...>;
+  using others = joined_lists<type_list<>, std::conditional_t<list_has<Summed, Tags>, type_list<>, type_list<Tags>>...>;
   using type = typename flat_layout_over<Mesh, others>::type;
 };
 
@@ -38,13 +38,14 @@ template <class Layouts, class P, class... Tags>
 struct summed_axes<Layouts, P, type_list<Tags...>> {
   using placement = typename Layouts::template parameter<typename P::own, typename P::meets>;
   using type =
-      joined<type_list<>,
-             std::conditional_t<Layouts::template sums_over<placement, Tags>, type_list<Tags>, type_list<>>...>;
+      joined_lists<type_list<>,
+                   std::conditional_t<Layouts::template sums_over<placement, Tags>, type_list<Tags>, type_list<>>...>;
 };
 template <class Layouts, class... Tags>
 struct summed_axes<Layouts, void, type_list<Tags...>> {
-  using type = joined<type_list<>,
-                      std::conditional_t<list_has<typename Layouts::row_axes, Tags>, type_list<Tags>, type_list<>>...>;
+  using type =
+      joined_lists<type_list<>,
+                   std::conditional_t<list_has<typename Layouts::row_axes, Tags>, type_list<Tags>, type_list<>>...>;
 };
 template <class Layouts, class P = void>
 using summed_axes_of = typename summed_axes<Layouts, P, typename Layouts::mesh_type::tags>::type;

@@ -1,4 +1,4 @@
-// heddle/model/parameter_route.hpp: the ways of parameters from the ranks that hold them to stages on any other mesh of ranks, and their execution.
+// heddle/model/parameter_route.hpp: routes of parameters to stages on another mesh.
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>
@@ -168,7 +168,7 @@ class parameter_route {
   template <class Rows>
   void require_rows(const char* what, std::span<const std::int64_t> wanted, const Rows& rows) const {
     std::vector<std::size_t> given;
-    for (const auto& r : rows) given.push_back(heddle::v0::detail::count_of(r));
+    for (const auto& r : rows) given.push_back(element_count(r));
     require_elements(what, wanted, given);
   }
 
@@ -219,10 +219,9 @@ class parameter_route {
   }
   template <class Space, class Row>
   static auto view_of(const Row& row) noexcept {
-    using T = heddle::v0::detail::element_of<const Row>;
-    return vector_view<T, Space>(
-        heddle::v0::detail::first_element(row),
-        heddle::v0::detail::row_shape(static_cast<std::int64_t>(heddle::v0::detail::count_of(row))));
+    using T = element_of<const Row>;
+    return vector_view<T, Space>(first_element(row),
+                                 heddle::v0::detail::row_shape(static_cast<std::int64_t>(element_count(row))));
   }
   template <class S, class T, class Space, class Comm, class Backend, class From, class To>
   void exchange(Comm& all, Backend& backend, const From& from, const To& to) const;
@@ -277,7 +276,7 @@ void parameter_route::run(World& world, Backend& backend, const From& from, cons
 
 template <class S, class T, class Space, class Comm, class Backend, class From, class To>
 void parameter_route::exchange(Comm& all, Backend& backend, const From& from, const To& to) const {
-  using heddle::v0::detail::row_at, heddle::v0::detail::within;
+  using heddle::v0::detail::within;
   constexpr bool converts = !std::is_same_v<S, T>;
   const auto sources = from.rows();
   const auto targets = to.rows();

@@ -1,4 +1,4 @@
-// heddle/model/parameters.hpp: the parameters one rank holds: flat buffers of weights and gradients, and a table.
+// heddle/model/parameters.hpp: one rank's parameters: flat buffers, and a table.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -163,19 +163,19 @@ class parameter_store {
   void draw_between(std::uint64_t seed, std::span<T> all, std::int64_t first, std::int64_t end) const;
   template <class U>
   row_view<U, Space> part(U* all, std::size_t i) noexcept {
-    return heddle::v0::detail::row_at<Space>(all + table_[i].offset, table_[i].count);
+    return row_at<Space>(all + table_[i].offset, table_[i].count);
   }
   template <class U>
   row_view<U, Space> whole(U* all) const noexcept {
-    return heddle::v0::detail::row_at<Space>(all, all == nullptr ? 0 : size_);
+    return row_at<Space>(all, all == nullptr ? 0 : size_);
   }
   template <class Row>
   auto* fitting(const Row& lent) const {
-    const std::size_t n = heddle::v0::detail::count_of(lent);
+    const std::size_t n = element_count(lent);
     if (n != 0 && static_cast<std::int64_t>(n) != size_)
       throw layout_error("heddle: a stage of " + std::to_string(size_) + " parameters is lent memory for " +
                          std::to_string(n));
-    auto* const first = heddle::v0::detail::first_element(lent);
+    auto* const first = first_element(lent);
     return n == 0 ? nullptr : first;
   }
 
@@ -198,7 +198,7 @@ std::size_t parameter_store<T, Space>::add_box(parameter p, std::span<const std:
   for (const std::int64_t n : local) p.count *= n;
   p.decay = p.shape.size() >= 2;
   p.offset = size_;
-  const std::int64_t end = heddle::v0::detail::sum_of(size_, heddle::v0::detail::sum_of(p.count, alignment - 1));
+  const std::int64_t end = sum_of_counts(size_, sum_of_counts(p.count, alignment - 1));
   if (end < 0) heddle::v0::detail::throw_uncountable(logical.data(), logical.size(), "gives a rank more weights");
   size_ = end / alignment * alignment;
   table_.push_back(std::move(p));
@@ -251,7 +251,7 @@ void parameter_store<T, Space>::draw_between(std::uint64_t seed, std::span<T> al
         double value = p.initial_mean;
         if (p.initial_deviation > 0)
           value += p.initial_deviation * random.normal(static_cast<std::uint64_t>(global + k));
-        all[static_cast<std::size_t>(at + k)] = heddle::v0::detail::converted<T>(value);
+        all[static_cast<std::size_t>(at + k)] = converted<T>(value);
       }
     });
   }

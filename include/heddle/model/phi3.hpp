@@ -1,4 +1,4 @@
-// heddle/model/phi3.hpp: Phi-3 and Phi-4, Llamas with partial rotary positions, described and as a model.
+// heddle/model/phi3.hpp: Phi-3 and Phi-4, Llamas with partial rotary positions.
 #pragma once
 
 #include <heddle/model/mistral.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/qwen.hpp: Qwen-2 and Qwen-3 as descriptions of layers, and as models a trainer can be given.
+// heddle/model/qwen.hpp: Qwen-2 and Qwen-3 as descriptions, and as models to train.
 #pragma once
 
 #include <heddle/model/llama.hpp>

@@ -1,10 +1,11 @@
-// heddle/model/read_parameters.hpp: reads the weights of a stage from named tensors, each rank its own parts.
+// heddle/model/read_parameters.hpp: reads a stage's weights from named tensors.
 #pragma once
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/shown_name.hpp>
 #include <heddle/model/layers/ends.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/model/piece_of_tensor.hpp>
 #include <heddle/model/stacked_parameters.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/tensor_source.hpp>
@@ -23,18 +24,6 @@
 #include <vector>
 
 namespace heddle::inline v0::model {
-
-/// The rows of a tensor that a parameter is, where files have several in one: the first, the last, or as many before the last.
-enum class rows_in_tensor : unsigned char { all, first, before_last, last };
-
-/// Where a parameter is in a source: the name of a tensor, whether it is the transpose, and which of its rows they are. `order`: its row i is row
-/// order[i] of the tensor; empty: they have one order.
-struct source_name {
-  std::string name;
-  stored_as how = stored_as::is;
-  rows_in_tensor rows = rows_in_tensor::all;
-  std::vector<std::int64_t> order{};
-};
 
 namespace detail {
 
@@ -61,7 +50,7 @@ template <class Tensor>
 std::int64_t first_element_of(const Tensor& tensor, const parameter& p, stored_as how, rows_in_tensor rows) {
   std::vector<std::int64_t> wanted = p.shape;
   std::int64_t first = 0;
-  if (rows != rows_in_tensor::all) {
+  if (rows != rows_in_tensor::all && !is_every_other(rows)) {
     const std::int64_t behind = rows == rows_in_tensor::last ? 1 : rows == rows_in_tensor::before_last ? 2 : 0;
     const std::int64_t all = tensor.shape().empty() ? 0 : tensor.shape()[0];
     if (how == stored_as::is && !wanted.empty() && all >= (std::max)(behind, std::int64_t{1}) * wanted[0]) {
@@ -73,14 +62,13 @@ std::int64_t first_element_of(const Tensor& tensor, const parameter& p, stored_a
     if (wanted.size() != 2)
       throw layout_error("heddle: " + std::string(tensor.where()) +
                          " should be a transposed matrix for the parameter '" + p.name + "' of shape " +
-                         heddle::v0::detail::shown_extents(wanted));
+                         shown_extents(wanted));
     std::swap(wanted[0], wanted[1]);
   }
   const std::span<const std::int64_t> published = tensor.shape();
   if (!std::equal(wanted.begin(), wanted.end(), published.begin(), published.end()))
     throw layout_error("heddle: " + std::string(tensor.where()) + ": the parameter '" + p.name + "' has the shape " +
-                       heddle::v0::detail::shown_extents(wanted) + ", the tensor " +
-                       heddle::v0::detail::shown_extents(published));
+                       shown_extents(wanted) + ", the tensor " + shown_extents(published));
   return first;
 }
 
@@ -126,7 +114,7 @@ void for_each_ordered_run(const parameter& p, const source_name& from, F&& f) {
 }
 
 template <class Tensor, class T>
-void read_part(const Tensor& tensor, const parameter& p, const source_name& from, std::span<T> out) {
+void read_part_of(const Tensor& tensor, const parameter& p, const source_name& from, std::span<T> out) {
   const std::int64_t first = first_element_of(tensor, p, from.how, from.rows);
   if (p.count == 0) return;
   if (from.how == stored_as::is || !from.order.empty()) {
@@ -138,6 +126,29 @@ void read_part(const Tensor& tensor, const parameter& p, const source_name& from
   const auto [rows, columns] = matrix_runs(p);
   heddle::v0::detail::read_transposed(tensor, p.shape[0], std::span(rows.runs), std::span(columns.runs), out.data(),
                                       columns.elements);
+}
+
+template <class Tensor, class T>
+void read_part(const Tensor& tensor, const parameter& p, const source_name& from, std::span<T> out) {
+  if (from.is_piece())
+    read_part_of(piece_of_tensor<const Tensor>(tensor, from), p, from, out);
+  else
+    read_part_of(tensor, p, from, out);
+}
+
+// f(first, count) for the runs that are read of a tensor, or of a piece of one.
+template <class Tensor, class F>
+void each_read_of(const Tensor& tensor, const parameter& p, const source_name& from, F&& f) {
+  const std::int64_t start = first_element_of(tensor, p, from.how, from.rows);
+  if (p.count == 0) return;
+  if (from.how == stored_as::is || !from.order.empty())
+    return for_each_ordered_run(
+        p, from, [&](std::int64_t global, std::int64_t, std::int64_t length) { f(start + global, length); });
+  const auto [rows, columns] = matrix_runs(p);
+  heddle::v0::detail::for_each_transposed_tile(
+      p.shape[0], std::span(rows.runs), std::span(columns.runs),
+      [&](std::int64_t first, std::int64_t, std::int64_t height) { f(first, height); },
+      [](const auto&, auto, auto, const auto&, auto, auto) {});
 }
 
 template <class Layer>
@@ -158,16 +169,10 @@ void add_names(const Layer& layer, std::string at, std::vector<std::string>& nam
 /// Errors: `layout_error` if the tensor has another shape than the parameter; `config_error` for an order that does not name each of its rows once.
 template <class Tensor, class F>
 void for_each_read(const Tensor& tensor, const parameter& p, const source_name& from, F&& f) {
-  const std::int64_t start = detail::first_element_of(tensor, p, from.how, from.rows);
-  if (p.count == 0) return;
-  if (from.how == stored_as::is || !from.order.empty())
-    return detail::for_each_ordered_run(
-        p, from, [&](std::int64_t global, std::int64_t, std::int64_t length) { f(start + global, length); });
-  const auto [rows, columns] = detail::matrix_runs(p);
-  heddle::v0::detail::for_each_transposed_tile(
-      p.shape[0], std::span(rows.runs), std::span(columns.runs),
-      [&](std::int64_t first, std::int64_t, std::int64_t height) { f(first, height); },
-      [](const auto&, auto, auto, const auto&, auto, auto) {});
+  if (!from.is_piece()) return detail::each_read_of(tensor, p, from, f);
+  const detail::piece_of_tensor<const Tensor> piece(tensor, from);
+  detail::each_read_of(piece, p, from,
+                       [&](std::int64_t first, std::int64_t count) { piece.for_each_stored(first, count, f); });
 }
 
 /// The names of all parameters of a described model, in its order: what the stages of any mesh have together, and of those that
@@ -227,8 +232,7 @@ void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {},
       } else {
         std::vector<T> values(static_cast<std::size_t>(p.count));
         detail::read_part(tensor, p, from, std::span<T>(values));
-        stage.queue().copy(
-            values, heddle::v0::detail::row_at<space>(heddle::v0::detail::first_element(weights) + p.offset, p.count));
+        stage.queue().copy(values, row_at<space>(first_element(weights) + p.offset, p.count));
         stage.queue().wait();
       }
     });
@@ -247,7 +251,7 @@ void require_all_read(const std::vector<std::string>& parameters, const std::vec
   int count = 0;
   for (const std::string& name : names)
     if (read.count(name) == 0 && !ignored(std::string_view(name)) && ++count <= 3)
-      others += " '" + heddle::v0::detail::shown_name(name) + "'";
+      others += " '" + shown_name(name) + "'";
   if (count > 0)
     throw config_error("heddle: " + std::to_string(count) + " of " + std::to_string(names.size()) +
                        " tensors belong to no parameter of the model, such as" + others);

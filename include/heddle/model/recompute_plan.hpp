@@ -1,4 +1,4 @@
-// heddle/model/recompute_plan.hpp: the set of saved activations, by name, that are recomputed instead of kept.
+// heddle/model/recompute_plan.hpp: the activations, by name, that are recomputed.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/recurrent_fold.hpp: folds sets one element after the other, as recurrent aggregators do, with gradients.
+// heddle/model/recurrent_fold.hpp: folds sets by recurrent aggregators, with gradients.
 #pragma once
 
 #include <heddle/collective/dyadic_fold.hpp>
@@ -121,8 +121,7 @@ class recurrent_fold {
     }
   }
   [[noreturn]] static void refuse(const char* what, std::int64_t expected, std::int64_t got) {
-    throw comm_error(
-        heddle::detail::text_of({"heddle: recurrent_fold: ", what, ": expected ", expected, ", got ", got}));
+    throw comm_error(text_of({"heddle: recurrent_fold: ", what, ": expected ", expected, ", got ", got}));
   }
   static void expect(const char* what, std::int64_t expected, std::size_t got) {
     if (expected != static_cast<std::int64_t>(got)) refuse(what, expected, static_cast<std::int64_t>(got));

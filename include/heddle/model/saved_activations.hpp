@@ -1,4 +1,4 @@
-// heddle/model/saved_activations.hpp: memory of the activations that layers save from forward to backward.
+// heddle/model/saved_activations.hpp: memory of activations saved for the backward.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -65,8 +65,8 @@ class resident_layers {
   void saved(int /*slot*/, int /*layer*/) noexcept {}
   row_view<T, Space> need(int slot, int layer) noexcept {
     const std::int64_t begin = layer > 0 ? ends_[static_cast<std::size_t>(layer) - 1] : 0;
-    return heddle::v0::detail::row_at<Space>(memory_.address() + slot * slot_elements_ + begin,
-                                             ends_[static_cast<std::size_t>(layer)] - begin);
+    return row_at<Space>(memory_.address() + slot * slot_elements_ + begin,
+                         ends_[static_cast<std::size_t>(layer)] - begin);
   }
   void done(int /*slot*/, int /*layer*/) noexcept {}
   void forget(int /*slot*/) noexcept {}

@@ -1,4 +1,4 @@
-// heddle/model/sharding.hpp: dimension tags of a model, the axes that split them, and the layouts that follow.
+// heddle/model/sharding.hpp: dimension tags of a model, their axes, and layouts.
 #pragma once
 
 #include <heddle/core/fixed_string.hpp>
@@ -148,8 +148,6 @@ using megatron_sequence =
 
 namespace detail {
 
-using heddle::detail::joined;
-
 template <class How>
 struct sharding_rules;
 template <class... S>
@@ -160,13 +158,14 @@ struct sharding_rules<sharding<S...>> {
                                      typename Split::dimension>;
   /// The axes of the mesh that split a dimension, in the order of the sharding.
   template <class Mesh, class D>
-  using axes_of = joined<std::conditional_t<std::is_same_v<D, divided<S>> && Mesh::template has<typename S::axis>,
-                                            type_list<typename S::axis>, type_list<>>...>;
+  using axes_of = joined_lists<std::conditional_t<std::is_same_v<D, divided<S>> && Mesh::template has<typename S::axis>,
+                                                  type_list<typename S::axis>, type_list<>>...>;
   /// The axes of context splits.
   template <class Mesh>
-  using context_axes = joined<type_list<>, std::conditional_t<heddle::v0::detail::is_context<typename S::moving> &&
-                                                                  Mesh::template has<typename S::axis>,
-                                                              type_list<typename S::axis>, type_list<>>...>;
+  using context_axes =
+      joined_lists<type_list<>, std::conditional_t<heddle::v0::detail::is_context<typename S::moving> &&
+                                                       Mesh::template has<typename S::axis>,
+                                                   type_list<typename S::axis>, type_list<>>...>;
   template <class Split>
   static constexpr bool is_context_of_sequence = !heddle::v0::detail::is_context<typename Split::moving> ||
                                                  std::is_same_v<typename Split::dimension, dim::sequence>;
@@ -193,7 +192,7 @@ struct sharding_rules<sharding<S...>> {
   }();
   static constexpr bool moves_rows_well = (heddle::v0::detail::moves_rows_well<S> && ...);
   /// All axes that the sharding names.
-  using axes = joined<type_list<typename S::axis>...>;
+  using axes = joined_lists<type_list<typename S::axis>...>;
 };
 
 template <class List, class Axis>
@@ -208,7 +207,7 @@ template <class Mesh, class Rows, class... A>
 struct exchanged_axes<Mesh, Rows, type_list<A...>> {
   template <class Axis>
   static constexpr bool kept = list_has<Rows, Axis> && Mesh::template axis_of<Axis>::fixed_size != 1;
-  using type = joined<type_list<>, std::conditional_t<kept<A>, type_list<A>, type_list<>>...>;
+  using type = joined_lists<type_list<>, std::conditional_t<kept<A>, type_list<A>, type_list<>>...>;
 };
 // A sharding that does not split dimensions D... over axes that split rows.
 template <class How, class... D>
@@ -225,7 +224,7 @@ struct without_exchange<sharding<S...>, D...> {
   template <class Split>
   static constexpr bool dropped = contains<typename Split::dimension, D...> && splits_rows<typename Split::axis>;
   using type =
-      decltype(as_sharding(joined<type_list<>, std::conditional_t<dropped<S>, type_list<>, type_list<S>>...>{}));
+      decltype(as_sharding(joined_lists<type_list<>, std::conditional_t<dropped<S>, type_list<>, type_list<S>>...>{}));
 };
 
 template <int At, class Axes>
@@ -257,9 +256,9 @@ template <class Mesh, class Placed, class Split, class Differs, class Tags>
 struct spelled_layout;
 template <class Mesh, class... Placed, class Split, class Differs, class... Tags>
 struct spelled_layout<Mesh, type_list<Placed...>, Split, Differs, type_list<Tags...>> {
-  using same =
-      joined<std::conditional_t<list_has<Split, Tags> || list_has<Differs, Tags>, type_list<>, type_list<Tags>>...>;
-  using type = typename layout_of<Mesh, joined<type_list<Placed...>, typename identical_of<same>::type>>::type;
+  using same = joined_lists<
+      std::conditional_t<list_has<Split, Tags> || list_has<Differs, Tags>, type_list<>, type_list<Tags>>...>;
+  using type = typename layout_of<Mesh, joined_lists<type_list<Placed...>, typename identical_of<same>::type>>::type;
 };
 
 template <class Mesh, class How, class Own, class Meets, class Indices>
@@ -267,12 +266,13 @@ struct parameter_layout_of;
 template <class Mesh, class How, class... D, class... M, std::size_t... Is>
 struct parameter_layout_of<Mesh, How, dims<D...>, dims<M...>, std::index_sequence<Is...>> {
   using rules = sharding_rules<How>;
-  using own = joined<type_list<>, typename rules::template axes_of<Mesh, D>...>;
+  using own = joined_lists<type_list<>, typename rules::template axes_of<Mesh, D>...>;
   using differs =
-      joined<typename rules::template axes_of<Mesh, dim::samples>,
-             typename rules::template axes_of<Mesh, dim::sequence>, typename rules::template axes_of<Mesh, M>...>;
+      joined_lists<typename rules::template axes_of<Mesh, dim::samples>,
+                   typename rules::template axes_of<Mesh, dim::sequence>, typename rules::template axes_of<Mesh, M>...>;
   using placed =
-      joined<type_list<>, typename shard_of<static_cast<int>(Is), typename rules::template axes_of<Mesh, D>>::type...>;
+      joined_lists<type_list<>,
+                   typename shard_of<static_cast<int>(Is), typename rules::template axes_of<Mesh, D>>::type...>;
   using type = typename spelled_layout<Mesh, placed, own, differs, typename Mesh::tags>::type;
 };
 
@@ -281,14 +281,15 @@ template <class Axes, class Others>
 struct axes_without;
 template <class... A, class Others>
 struct axes_without<type_list<A...>, Others> {
-  using type = joined<type_list<>, std::conditional_t<list_has<Others, A>, type_list<>, type_list<A>>...>;
+  using type = joined_lists<type_list<>, std::conditional_t<list_has<Others, A>, type_list<>, type_list<A>>...>;
 };
 template <class Mesh, class Axes>
 struct axes_of_ranks;
 template <class Mesh, class... A>
 struct axes_of_ranks<Mesh, type_list<A...>> {
   using type =
-      joined<type_list<>, std::conditional_t<Mesh::template axis_of<A>::fixed_size == 1, type_list<>, type_list<A>>...>;
+      joined_lists<type_list<>,
+                   std::conditional_t<Mesh::template axis_of<A>::fixed_size == 1, type_list<>, type_list<A>>...>;
 };
 
 // The rows of an activation: split over the axes that split samples, and over those that split sequences, unless such an axis
@@ -300,9 +301,9 @@ struct rows_of_edge<Mesh, How, dims<D...>, dims<B...>> {
   using rules = sharding_rules<How>;
   using samples = typename rules::template axes_of<Mesh, dim::samples>;
   using taken =
-      joined<samples, typename rules::template axes_of<Mesh, D>..., typename rules::template axes_of<Mesh, B>...>;
+      joined_lists<samples, typename rules::template axes_of<Mesh, D>..., typename rules::template axes_of<Mesh, B>...>;
   using sequence = typename axes_without<typename rules::template axes_of<Mesh, dim::sequence>, taken>::type;
-  using type = joined<samples, sequence>;
+  using type = joined_lists<samples, sequence>;
 };
 
 template <class Mesh, class How, class Own, class Beside, class Indices>
@@ -311,10 +312,10 @@ template <class Mesh, class How, class... D, class Beside, std::size_t... Is>
 struct edge_layout_of<Mesh, How, dims<D...>, Beside, std::index_sequence<Is...>> {
   using rules = sharding_rules<How>;
   using rows = typename rows_of_edge<Mesh, How, dims<D...>, Beside>::type;
-  using own = joined<rows, typename rules::template axes_of<Mesh, D>...>;
+  using own = joined_lists<rows, typename rules::template axes_of<Mesh, D>...>;
   using placed =
-      joined<typename shard_of<0, rows>::type,
-             typename shard_of<static_cast<int>(Is) + 1, typename rules::template axes_of<Mesh, D>>::type...>;
+      joined_lists<typename shard_of<0, rows>::type,
+                   typename shard_of<static_cast<int>(Is) + 1, typename rules::template axes_of<Mesh, D>>::type...>;
   using type = typename spelled_layout<Mesh, placed, own, type_list<>, typename Mesh::tags>::type;
 };
 
@@ -322,7 +323,6 @@ struct edge_layout_of<Mesh, How, dims<D...>, Beside, std::index_sequence<Is...>>
 template <class X, class W>
 struct layout_as_used : heddle::detail::in_words_of<X> {
   static constexpr auto table = [] {
-    using heddle::detail::axis_role;
     auto t = X::table;
     for (std::size_t a = 0; a < X::mesh_type::rank; ++a)
       if (t.use[a].role == axis_role::identical && W::table.use[a].role != axis_role::identical) t.use[a] = {};
@@ -396,8 +396,8 @@ struct layouts {
   /// the dimension is.
   template <class... D>
   using exchange_axes = typename detail::exchanged_axes<
-      Mesh, detail::joined<row_axes, sequence_splits>,
-      detail::joined<typename detail::sharding_rules<How>::template axes_of<Mesh, D>...>>::type;
+      Mesh, joined_lists<row_axes, sequence_splits>,
+      joined_lists<typename detail::sharding_rules<How>::template axes_of<Mesh, D>...>>::type;
   /// Of the axes that split sequences, those of more than one rank that split the rows of an edge<Own, Beside>.
   template <class Own, class Beside = dims<>>
   using sequence_axes =
@@ -485,7 +485,7 @@ struct stage_mesh_of<Mesh, Pipeline, type_list<Tags...>, type_list<Named...>> {
   }
   template <std::size_t... Is>
   static auto all(std::index_sequence<Is...>)
-      -> joined<type_list<>, decltype(axis_of<Tags>())..., decltype(missing<Is, Named>())...>;
+      -> joined_lists<type_list<>, decltype(axis_of<Tags>())..., decltype(missing<Is, Named>())...>;
   using type = decltype(as_mesh(all(std::make_index_sequence<sizeof...(Named)>{})));
 };
 }  // namespace detail

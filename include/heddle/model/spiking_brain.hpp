@@ -1,4 +1,4 @@
-// heddle/model/spiking_brain.hpp: SpikingBrain-7B, layers of linear attention and of windows in turn, as a model a trainer can be given.
+// heddle/model/spiking_brain.hpp: SpikingBrain-7B: linear attention and windows.
 #pragma once
 
 #include <heddle/model/layers/block_kinds.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/stacked_parameters.hpp: parameters that files hold as one tensor for each index of their first dimension.
+// heddle/model/stacked_parameters.hpp: parameters that files hold stacked in one.
 #pragma once
 
 #include <heddle/model/parameters.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/stage_memory.hpp: the memory of a stage's activations: saved ones, gradients that wait, and working memory.
+// heddle/model/stage_memory.hpp: memory of a stage: saved activations, gradients, work.
 #pragma once
 
 #include <heddle/model/layers/placed.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/stage_sizes.hpp: the memory that a pipeline stage will take, computed before it is made.
+// heddle/model/stage_sizes.hpp: memory of a pipeline stage, before it is made.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// heddle/model/stage_types.hpp: the types that follow from a model, a world and a backend, alike for stages that are trained and stages that serve.
+// heddle/model/stage_types.hpp: types of stages, by model, world and backend.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

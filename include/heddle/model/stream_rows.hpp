@@ -1,4 +1,4 @@
-// heddle/model/stream_rows.hpp: the rows of the residual stream that a rank has of a batch, as matrices, and those of all ranks.
+// heddle/model/stream_rows.hpp: rows of the residual stream on a rank, and on all.
 #pragma once
 
 #include <heddle/model/layer.hpp>
@@ -44,7 +44,7 @@ class stream_rows {
   const T* gather(typename Space::queue& queue, const T* own, extent_of_batch e, [[maybe_unused]] T* all) const {
     if constexpr (are_split) {
       layers::settle_in<own_layout, whole_layout>(*world_, queue, e.rows(), elements_of(matrix(own, e)),
-                                                  heddle::detail::row_at<Space>(all, e.rows() * width_));
+                                                  row_at<Space>(all, e.rows() * width_));
       return all;
     } else {
       return own;

@@ -1,4 +1,4 @@
-// heddle/model/tied_by_config.hpp: a model whose configuration says whether the token embedding is the head.
+// heddle/model/tied_by_config.hpp: a model whose configuration ties its embedding.
 #pragma once
 
 #include <heddle/model/described.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/tied_gradients.hpp: sums the gradient of a tied token embedding over the two stages that use it.
+// heddle/model/tied_gradients.hpp: sums the gradient of a tied embedding over stages.
 #pragma once
 
 #include <heddle/compute/op.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/token_positions.hpp: positions of tokens and attention slices for batches of equally long sequences.
+// heddle/model/token_positions.hpp: positions and attention slices of sequences.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
@@ -106,13 +106,13 @@ class token_positions_in {
     ready_ = sequence;
   }
   compute::token_ids_in<Space> rows(extent_of_batch e) const noexcept {
-    return heddle::detail::row_at<Space>(positions_.address(), e.rows());
+    return row_at<Space>(positions_.address(), e.rows());
   }
   row_view<const compute::attention_slice, Space> slices(extent_of_batch e) const noexcept {
-    return heddle::detail::row_at<Space>(slices_.address(), host_.slice_count(e));
+    return row_at<Space>(slices_.address(), host_.slice_count(e));
   }
   row_view<const compute::attention_slice, Space> windowed(extent_of_batch e) const noexcept {
-    return heddle::detail::row_at<Space>(windowed_.address(), e.sequence == 0 ? 0 : e.samples * of_sample_);
+    return row_at<Space>(windowed_.address(), e.sequence == 0 ? 0 : e.samples * of_sample_);
   }
 
  private:

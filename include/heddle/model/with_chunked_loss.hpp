@@ -1,4 +1,4 @@
-// heddle/model/with_chunked_loss.hpp: a language model that is trained without its logits ever being there all at once.
+// heddle/model/with_chunked_loss.hpp: a language model whose logits come in chunks.
 #pragma once
 
 #include <heddle/model/described.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/with_lora.hpp: a model with low-rank adapters, of which the adapters alone are trained.
+// heddle/model/with_lora.hpp: a model with low-rank adapters, which alone are trained.
 #pragma once
 
 #include <heddle/model/described.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/with_medusa_head.hpp: a language model whose head is one of Medusa, of which the head alone is trained.
+// heddle/model/with_medusa_head.hpp: a model with one head of Medusa, trained alone.
 #pragma once
 
 #include <heddle/core/error.hpp>

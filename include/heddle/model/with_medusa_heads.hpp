@@ -1,4 +1,4 @@
-// heddle/model/with_medusa_heads.hpp: a language model with heads of Medusa that is trained together with them.
+// heddle/model/with_medusa_heads.hpp: a model trained together with Medusa's heads.
 #pragma once
 
 #include <heddle/model/described.hpp>

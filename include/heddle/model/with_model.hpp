@@ -6,6 +6,7 @@
 #include <heddle/model/gemma2.hpp>
 #include <heddle/model/gemma3.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/gpt_oss.hpp>
 #include <heddle/model/granite.hpp>
 #include <heddle/model/hugging_face_model.hpp>
 #include <heddle/model/llama.hpp>
@@ -69,6 +70,9 @@ decltype(auto) with_types_of(const hugging_face_model& m, F&& f) {
     return f(std::type_identity<model::gemma3<T, How>>{}, std::type_identity<model::tied_gemma3<T, How>>{}, *config);
   if (const auto* const config = std::get_if<gemma2_config>(&m.config))
     return f(std::type_identity<model::gemma2<T, How>>{}, std::type_identity<model::tied_gemma2<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<gpt_oss_config>(&m.config))
+    return f(std::type_identity<model::gpt_oss<T, OfExperts>>{},
+             std::type_identity<model::tied_gpt_oss<T, OfExperts>>{}, *config);
   return f(std::type_identity<model::llama<T, How>>{}, std::type_identity<model::tied_llama<T, How>>{},
            std::get<llama_config>(m.config));
 }

@@ -1,4 +1,4 @@
-// heddle/model/write_parameters.hpp: writes the weights of a stage as named tensors, each rank its own parts.
+// heddle/model/write_parameters.hpp: writes a stage's weights as named tensors.
 #pragma once
 
 #include <heddle/core/split.hpp>
@@ -92,9 +92,8 @@ std::size_t bucket_of(const Stage& stage, const parameter& p) {
   return bucket;
 }
 
-// Writes this copy's share of a rank's part of a parameter.
 template <class Tensor, class T>
-void write_part(Tensor tensor, const parameter& p, const source_name& to, std::span<const T> part, copy_of copy) {
+void write_part_of(Tensor& tensor, const parameter& p, const source_name& to, std::span<const T> part, copy_of copy) {
   const std::int64_t at = first_element_of(tensor, p, to.how, to.rows);
   if (p.count == 0) return;
   if (to.how == stored_as::transposed && to.order.empty()) {
@@ -112,6 +111,54 @@ void write_part(Tensor tensor, const parameter& p, const source_name& to, std::s
       tensor.write(at + global + first - local,
                    part.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first)));
   });
+}
+// Writes this copy's share of a rank's part of a parameter.
+// Errors: `layout_error` for every other row of a tensor: two parameters are written into it together (`parameter_of_both`).
+template <class Tensor, class T>
+void write_part(Tensor tensor, const parameter& p, const source_name& to, std::span<const T> part, copy_of copy) {
+  if (is_every_other(to.rows))
+    throw layout_error("heddle: the parameter '" + p.name + "' is every other row of '" + to.name +
+                       "', which is written together with what has the rows between");
+  if (to.is_piece()) {
+    piece_of_tensor<Tensor> piece(tensor, to);
+    write_part_of(piece, p, to, part, copy);
+  } else {
+    write_part_of(tensor, p, to, part, copy);
+  }
+}
+
+// A parameter and another of the same shape, whose rows are between its rows.
+inline parameter parameter_of_both(const parameter& even) {
+  parameter both = even;
+  both.shape[0] *= 2;
+  both.count *= 2;
+  both.logical.insert(both.logical.begin() + 1, 2);
+  both.local.insert(both.local.begin() + 1, 2);
+  both.start.insert(both.start.begin() + 1, 0);
+  return both;
+}
+template <class T>
+std::vector<T> rows_of_both(const parameter& even, std::span<const T> first, std::span<const T> second) {
+  std::vector<T> both(first.size() + second.size());
+  const std::int64_t rows = even.local.empty() ? 1 : even.local[0], width = rows > 0 ? even.count / rows : 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::copy_n(first.begin() + r * width, width, both.begin() + 2 * r * width);
+    std::copy_n(second.begin() + r * width, width, both.begin() + (2 * r + 1) * width);
+  }
+  return both;
+}
+// The parameter of which files have the other rows of the tensor into which `even` goes, or of the first of a stack.
+// Errors: `layout_error` where the stage has none of the same part.
+template <class Parameters, class NameOf>
+const parameter& other_rows_of(const Parameters& all, const parameter& even, const source_name& to, NameOf&& name_of) {
+  for (const parameter& p : all) {
+    const source_name of = name_of(std::string_view(is_stacked(p.name) ? name_in_stack(p.name, to.index) : p.name));
+    if (of.rows == rows_in_tensor::odd && of.name == to.name && of.index == to.index && p.local == even.local &&
+        p.start == even.start)
+      return p;
+  }
+  throw layout_error("heddle: the parameter '" + even.name + "' has every other row of '" + to.name +
+                     "'; no parameter of this rank has those between them");
 }
 
 }  // namespace detail
@@ -139,22 +186,36 @@ void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of =
   using T = typename Stage::scalar;
   using space = typename Stage::space;
   const auto copies = detail::copies_of_stage(stage, world);
-  const auto write = [&](const parameter& p, auto weights, detail::copy_of copy) {
+  const auto write = [&](const auto& all, const parameter& p, auto weights, detail::copy_of copy) {
     if (!p.counted) return;  // another rank has the same
+    const auto on_host = [&](const parameter& one) {
+      return read_on_host<T, space>(stage.queue(),
+                                    part_of_row<space>(weights, one.offset, one.count));
+    };
+    const parameter* other = nullptr;
     for_each_tensor(p, [&](const parameter& one) {
-      const source_name to = name_of(std::string_view(one.name));
-      const auto here = heddle::v0::detail::part_of_row<space>(weights, one.offset, one.count);
-      const auto values = read_on_host<T, space>(stage.queue(), here);
-      detail::write_part(sink.tensor(to.name), one, to, std::span<const T>(values.elements()), copy);
+      source_name to = name_of(std::string_view(one.name));
+      if (to.rows == rows_in_tensor::odd) return;  // written with the even ones
+      const auto values = on_host(one);
+      if (to.rows != rows_in_tensor::even)
+        return detail::write_part(sink.tensor(to.name), one, to, std::span<const T>(values.elements()), copy);
+      if (other == nullptr) other = &detail::other_rows_of(all, p, to, name_of);
+      const auto between = on_host(is_stacked(p.name) ? parameter_in_stack(*other, to.index) : *other);
+      to.rows = rows_in_tensor::all;
+      const std::vector<T> both =
+          detail::rows_of_both(one, std::span<const T>(values.elements()), std::span<const T>(between.elements()));
+      detail::write_part(sink.tensor(to.name), detail::parameter_of_both(one), to, std::span<const T>(both), copy);
     });
   };
   if (which != which_parameters::frozen) {
     detail::require_weights_here(stage, "write_parameters");
-    for (const parameter& p : stage.parameters()) write(p, stage.weights(), copies[detail::bucket_of(stage, p)]);
+    for (const parameter& p : stage.parameters())
+      write(stage.parameters(), p, stage.weights(), copies[detail::bucket_of(stage, p)]);
   }
   if constexpr (requires { stage.frozen_parameters(); })
     if (which != which_parameters::trained)
-      for (const parameter& p : stage.frozen_parameters()) write(p, stage.frozen_weights(), {});
+      for (const parameter& p : stage.frozen_parameters())
+        write(stage.frozen_parameters(), p, stage.frozen_weights(), {});
 }
 
 }  // namespace heddle::inline v0::model

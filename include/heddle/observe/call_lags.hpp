@@ -1,4 +1,4 @@
-// heddle/observe/call_lags.hpp: measures how late ranks enter collectives, and names the one that makes others wait.
+// heddle/observe/call_lags.hpp: lateness of ranks in collectives, and who makes others wait.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/observe/chrome_trace.hpp: recorded events as a Chrome trace, for ui.perfetto.dev and chrome://tracing.
+// heddle/observe/chrome_trace.hpp: recorded events as a Chrome trace, for ui.perfetto.dev.
 #pragma once
 
 #include <heddle/core/config.hpp>

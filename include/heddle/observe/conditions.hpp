@@ -1,4 +1,4 @@
-// heddle/observe/conditions.hpp: a runbook of 28 conditions of serving clusters, found in windows of measurements.
+// heddle/observe/conditions.hpp: a runbook of 28 conditions of serving clusters.
 #pragma once
 
 #include <heddle/core/config.hpp>

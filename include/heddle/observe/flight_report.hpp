@@ -1,4 +1,4 @@
-// heddle/observe/flight_report.hpp: reads the flight files of a launch and says which rank the others wait for, and why.
+// heddle/observe/flight_report.hpp: reads flight files: which rank others wait for, and why.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/observe/heat_map.hpp: the compute time of all ranks and steps side by side, and which ranks are slow.
+// heddle/observe/heat_map.hpp: compute times of ranks and steps, and which ranks are slow.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/observe/linux_counters.hpp: reads counters of networks that Linux has, as signals of a runbook.
+// heddle/observe/linux_counters.hpp: network counters of Linux as signals of a runbook.
 #pragma once
 
 #include <heddle/core/config.hpp>

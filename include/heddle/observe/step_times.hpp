@@ -1,4 +1,4 @@
-// heddle/observe/step_times.hpp: an observer that keeps each rank's compute and communication time of its last steps.
+// heddle/observe/step_times.hpp: an observer of compute and communication times of steps.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/observe/timeline_svg.hpp: pipelines as Gantt charts in a standalone SVG picture: measured above predicted.
+// heddle/observe/timeline_svg.hpp: pipelines as Gantt charts in SVG, measured and predicted.
 #pragma once
 
 #include <heddle/core/config.hpp>

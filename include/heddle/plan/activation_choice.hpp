@@ -1,4 +1,4 @@
-// heddle/plan/activation_choice.hpp: chooses which blocks keep, recompute or offload their activations, and the microbatch size.
+// heddle/plan/activation_choice.hpp: which blocks keep, recompute or offload activations.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/document_waves.hpp: plans of a step: waves of documents, each with the ranks that share it, and their checks.
+// heddle/plan/document_waves.hpp: waves of documents with their ranks, and their checks.
 #pragma once
 
 #include <heddle/core/config.hpp>

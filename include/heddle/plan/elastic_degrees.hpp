@@ -1,4 +1,4 @@
-// heddle/plan/elastic_degrees.hpp: a scheduler that merges instances of a model for a long request and splits them again.
+// heddle/plan/elastic_degrees.hpp: a scheduler that merges and splits instances.
 #pragma once
 
 #include <heddle/sim/served_load.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/fabric_step.hpp: all collectives of a training step on a switched fabric, planned together.
+// heddle/plan/fabric_step.hpp: collectives of a step on a switched fabric, as one plan.
 #pragma once
 
 #include <heddle/collective/round_groups.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/flex_groups.hpp: documents of a step on groups of ranks of different sizes, so that long ones have many ranks and short ones few.
+// heddle/plan/flex_groups.hpp: documents of a step on groups of ranks of unlike sizes.
 #pragma once
 
 #include <heddle/core/config.hpp>

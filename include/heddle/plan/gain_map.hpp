@@ -1,4 +1,4 @@
-// heddle/plan/gain_map.hpp: the gain of switching circuits over switch delay and data size, as a picture.
+// heddle/plan/gain_map.hpp: the gain of switching circuits, by delay and size, as a picture.
 #pragma once
 
 #include <heddle/core/config.hpp>

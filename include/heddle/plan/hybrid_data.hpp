@@ -1,4 +1,4 @@
-// heddle/plan/hybrid_data.hpp: documents of a step on as many ranks as each needs, any number of them and any ranks.
+// heddle/plan/hybrid_data.hpp: documents of a step, each on as many ranks as it needs.
 #pragma once
 
 #include <heddle/core/config.hpp>

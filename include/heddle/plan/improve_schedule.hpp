@@ -1,4 +1,4 @@
-// heddle/plan/improve_schedule.hpp: a search that shortens a pipeline schedule for given times and memory.
+// heddle/plan/improve_schedule.hpp: a search that shortens schedules within memory.
 #pragma once
 
 #include <heddle/core/config.hpp>

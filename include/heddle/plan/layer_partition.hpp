@@ -1,4 +1,4 @@
-// heddle/plan/layer_partition.hpp: partitions of layers into pipeline stages that minimise the slowest stage.
+// heddle/plan/layer_partition.hpp: layers to stages, with the fastest slowest stage.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -29,8 +29,8 @@ template <class Tag, mesh_like Mesh>
 level_bytes bytes_along(const Mesh& mesh, const topology& cluster, std::span<const int> order, double bytes,
                         bool around) {
   if (order.size() != static_cast<std::size_t>(mesh.size()))
-    throw config_error(heddle::detail::text_of(
-        {"heddle: an order of ", order.size(), " ranks does not place a mesh of ", mesh.size()}));
+    throw config_error(
+        text_of({"heddle: an order of ", order.size(), " ranks does not place a mesh of ", mesh.size()}));
   level_bytes sent;
   const int n = mesh.template group_size<Tag>();
   for (int r = 0; r < mesh.size(); ++r) {

@@ -1,4 +1,4 @@
-// heddle/plan/m2flow.hpp: plans of workflows: tasks that share devices one after the other, and tasks that run as a pipeline.
+// heddle/plan/m2flow.hpp: plans of workflows whose tasks share devices or form pipelines.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/model_mapping.hpp: mappings of the models of a training run to sets of devices that they share.
+// heddle/plan/model_mapping.hpp: maps the models of a run to sets of devices.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/offload_amount.hpp: the number of layers whose activations can be offloaded behind the computation.
+// heddle/plan/offload_amount.hpp: how many layers can be offloaded behind computation.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/reconfigure.hpp: the rounds of a collective before which an optical fabric should switch its circuits.
+// heddle/plan/reconfigure.hpp: when an optical fabric should switch in a collective.
 #pragma once
 
 #include <heddle/collective/round_load.hpp>
@@ -75,7 +75,7 @@ constexpr topology circuits_of(round_view rounds, int round, const circuit_switc
     const int leaving = pairs.out[static_cast<std::size_t>(from)], ending = pairs.in[static_cast<std::size_t>(to)];
     const int peers = leaving > ending ? leaving : ending;
     if (peers > fabric.ports) {
-      throw config_error(heddle::detail::text_of(
+      throw config_error(text_of(
           {"heddle: round ", round, " needs ", peers, " circuits at a rank, which has ", fabric.ports, " ports"}));
     }
     const double share = static_cast<double>(fabric.ports / peers) / fabric.ports;
@@ -157,9 +157,8 @@ class state_costs {
       : rounds_(states.rounds().rounds()), states_(states.size()) {
     if (elements < 0 || element_bytes < 0 ||
         (element_bytes > 0 && elements > (std::numeric_limits<std::int64_t>::max)() / element_bytes)) {
-      throw config_error(
-          heddle::detail::text_of({"heddle: reconfigure: a collective of ", elements, " elements of ", element_bytes,
-                                   " bytes each; give sizes of at least 0 that are less than 2^63 bytes together"}));
+      throw config_error(text_of({"heddle: reconfigure: a collective of ", elements, " elements of ", element_bytes,
+                                  " bytes each; give sizes of at least 0 that are less than 2^63 bytes together"}));
     }
     seconds_.assign(static_cast<std::size_t>(rounds_) * static_cast<std::size_t>(states_),
                     std::numeric_limits<double>::infinity());
@@ -235,9 +234,8 @@ constexpr reconfiguration reconfigure(const state_costs& costs, double reconfigu
   if (!(reconfiguration_seconds >= 0))
     throw config_error("heddle: reconfigure: switching circuits takes at least 0 seconds");
   if (then != stay && (then < 0 || then >= costs.states())) {
-    throw config_error(
-        heddle::detail::text_of({"heddle: reconfigure: the fabric cannot be left in state ", then, "; it has ",
-                                 costs.states(), " states, counted from 0 (plan::stay leaves it where it is)"}));
+    throw config_error(text_of({"heddle: reconfigure: the fabric cannot be left in state ", then, "; it has ",
+                                costs.states(), " states, counted from 0 (plan::stay leaves it where it is)"}));
   }
   const auto rounds = static_cast<std::size_t>(costs.rounds());
   const auto count = static_cast<std::size_t>(costs.states());

@@ -1,4 +1,4 @@
-// heddle/plan/sequence_costs.hpp: the seconds and the memory that training on a sequence takes of the ranks that share it.
+// heddle/plan/sequence_costs.hpp: seconds and memory of a sequence on ranks that share it.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -23,7 +23,6 @@ struct stages_of_speed {
 /// Errors: `config_error` for speeds that are not positive and finite, no stage, or fewer layers than stages.
 /// Source: Yang et al. 2024, arXiv:2312.03549 (Holmes); the rule is inferred from its published partitions, 16/14 and 26/22.
 inline std::vector<int> shares_by_speed(int layers, std::span<const stages_of_speed> clusters) {
-  using heddle::detail::text_of;
   double all = 0;
   int stages = 0;
   for (const stages_of_speed& c : clusters) {

@@ -1,4 +1,4 @@
-// heddle/plan/skippipe.hpp: plans paths of microbatches through a subset of the stages, on distant nodes.
+// heddle/plan/skippipe.hpp: paths of microbatches through some stages, on distant nodes.
 #pragma once
 
 #include <heddle/plan/skippipe/conflict_search.hpp>

@@ -1,4 +1,4 @@
-// heddle/rendezvous/communicator.hpp: a rendezvous over a communicator that is there already, such as MPI's.
+// heddle/rendezvous/communicator.hpp: a rendezvous over an existing communicator.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/rendezvous/control.hpp: a control plane over rendezvous messages, for ranks with device memory.
+// heddle/rendezvous/control.hpp: a control plane over a rendezvous, for device ranks.
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>

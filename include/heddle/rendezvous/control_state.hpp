@@ -1,4 +1,4 @@
-// heddle/rendezvous/control_state.hpp: a group of ranks that exchange small messages in host memory over a rendezvous.
+// heddle/rendezvous/control_state.hpp: host messages of a group over a rendezvous.
 #pragma once
 
 #include <heddle/comm/call_info.hpp>
@@ -216,7 +216,7 @@ class [[nodiscard("heddle: what was started must be waited for")]] control_reque
   control_request(std::shared_ptr<detail::control_state> state, std::unique_ptr<detail::control_work> work)
       : state_(std::move(state)), work_(std::move(work)), exceptions_(std::uncaught_exceptions()) {}
   control_request(control_request&&) noexcept = default;
-  control_request& operator=(control_request&& other) noexcept { return detail::replace(*this, std::move(other)); }
+  control_request& operator=(control_request&& other) noexcept { return move_assign(*this, std::move(other)); }
   ~control_request() { end(); }
 
   /// Returns when it is done; at once for an empty request, which it is afterwards in any case. Errors: as the blocking call.

@@ -64,12 +64,12 @@ class file_rendezvous final : public detail::keyed_rendezvous {
   void announce(const std::string& text) noexcept override;
   std::string failure() override {
     std::vector<std::byte> text;
-    return read(failure_path(), text) ? text_of(text) : std::string();
+    return read(failure_path(), text) ? string_of(text) : std::string();
   }
 
  private:
   static std::uint64_t fresh();
-  static std::string text_of(const std::vector<std::byte>& bytes) {
+  static std::string string_of(const std::vector<std::byte>& bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   static std::string hex(std::uint64_t number) {

@@ -1,4 +1,4 @@
-// heddle/rendezvous/rendezvous.hpp: the rendezvous interface: bytes exchanged before there is a communicator.
+// heddle/rendezvous/rendezvous.hpp: the rendezvous interface: bytes before communicators.
 #pragma once
 
 #include <heddle/comm/options.hpp>
@@ -20,7 +20,7 @@ namespace heddle::inline v0 {
 /// NCCL communicator, an address), messages of the control plane, and the news that a rank has failed. `file_rendezvous`,
 /// `tcp_rendezvous` and `memory_rendezvous` are meeting places without MPI; `communicator_rendezvous` uses a communicator
 /// that is there. One of another kind that has no `give` and `take` has no control plane.
-class rendezvous : detail::uncopyable {
+class rendezvous : uncopyable {
  public:
   virtual ~rendezvous() = default;
 

@@ -1,4 +1,4 @@
-// heddle/rendezvous/tcp_socket.hpp: the connections of a TCP rendezvous and the frames that travel on them.
+// heddle/rendezvous/tcp_socket.hpp: connections and frames of a TCP rendezvous.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/rendezvous/tcp_table.hpp: rank 0's side of a TCP rendezvous: its members and the stored values.
+// heddle/rendezvous/tcp_table.hpp: rank 0's side of a TCP rendezvous: members and values.
 #pragma once
 
 #include <heddle/core/config.hpp>

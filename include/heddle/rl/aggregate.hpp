@@ -1,4 +1,4 @@
-// heddle/rl/aggregate.hpp: aggregations: weights of tokens, by which their terms become the loss of a step.
+// heddle/rl/aggregate.hpp: aggregations: how terms of tokens become the loss of a step.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/colocated_weights.hpp: weights of a trainer and of a stage for generation on the same ranks, of which only those in use have memory.
+// heddle/rl/colocated_weights.hpp: trainer and generator weights on the same ranks.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -30,7 +30,7 @@ class returning_weights {
     const std::int64_t n = model::of_stage::flat_elements(stage);
     memory_ = buffer<T, space>(queue, n, "weights that come back");
     queue.zero(memory_);  // between parameters they are zeros
-    stage.lend_weights(heddle::v0::detail::row_at<space>(memory_.address(), n));
+    stage.lend_weights(row_at<space>(memory_.address(), n));
   }
   void give_back(Stage& stage) {
     stage.lend_weights({});

@@ -1,4 +1,4 @@
-// heddle/rl/completion.hpp: completion policies of rollouts: the end of a round, and the fate of answers that have not ended.
+// heddle/rl/completion.hpp: completion policies of rollouts: the end of a round.
 #pragma once
 
 #include <heddle/core/policy.hpp>

@@ -96,7 +96,7 @@ struct value_head : model::layers::language_head<Norm, false> {
     static_assert(std::is_same_v<typename B::sum, typename B::scalar>,
                   "heddle: rl::critic computes in float or double");
     const auto of_rows = b.vector(slopes{}), of_logits = b.vector(model::layers::logits{});
-    if (heddle::v0::detail::count_of(of_logits) != 0) {
+    if (element_count(of_logits) != 0) {
       compute::run<compute::ops::scale>(b.compute(), of_rows, scale);
       compute::run<compute::ops::copy>(b.compute(), of_rows, of_logits);
     }

@@ -1,4 +1,4 @@
-// heddle/rl/experience.hpp: answers as samples for a trainer of an rl::policy, with masks, weights and aggregations.
+// heddle/rl/experience.hpp: answers as samples for a trainer of an rl::policy.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/flow.hpp: a pipeline of reinforcement learning as values, which runs, simulations and planners read.
+// heddle/rl/flow.hpp: a pipeline of reinforcement learning as values, for runs and plans.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -103,12 +103,11 @@ class frozen_reference {
  private:
   template <class Row>
   static std::int64_t size_of(const Row& row) noexcept {
-    return static_cast<std::int64_t>(heddle::v0::detail::count_of(row));
+    return static_cast<std::int64_t>(element_count(row));
   }
   static auto& queue_of(Trainer& trainer) { return train::detail::queue_of_stage(trainer.stage(0)); }
   // Piece by piece, so that a third copy is small.
   void exchange(Trainer& trainer) {
-    using heddle::v0::detail::part_of_row;
     constexpr std::int64_t piece = model::usual_bucket_bytes<space> / static_cast<std::int64_t>(sizeof(scalar));
     const train::trainer_weights<Trainer> of(&trainer);
     auto& queue = queue_of(trainer);

@@ -1,4 +1,4 @@
-// heddle/rl/line_process.hpp: runs a command once for each of some lines, with limits, and reads one line of each run.
+// heddle/rl/line_process.hpp: runs a command for each line, with limits, and reads a line.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/objective.hpp: losses of reinforcement learning as functions of one token's log-probability.
+// heddle/rl/objective.hpp: losses of reinforcement learning as functions of one token.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/objective_checks.hpp: checks of what an objective reads of a token, by its type or value.
+// heddle/rl/objective_checks.hpp: checks of what an objective reads of a token.
 #pragma once
 
 #include <heddle/core/error.hpp>

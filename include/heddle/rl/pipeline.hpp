@@ -1,4 +1,4 @@
-// heddle/rl/pipeline.hpp: a pipeline of reinforcement learning as a type: where, when, how far, and what is given up.
+// heddle/rl/pipeline.hpp: a pipeline of reinforcement learning as a type.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -125,16 +125,21 @@ struct keep_as_is {
 };
 
 namespace detail {
-template <class P>
-inline constexpr bool pipeline_accepts = false;
-template <v0::policy P>
-inline constexpr bool pipeline_accepts<P> =
-    contains<typename P::kind, placement_kind, step_rule_kind, completion_kind, guard_kind, behaviour_kind>;
-// The types below carry what the compiler prints next to the advice.
-template <class P>
-inline constexpr bool pipeline_takes = pipeline_accepts<P>;
-template <class P, class... All>
-inline constexpr bool only_pipeline_policy_of_its_kind = policies_of_kind<typename P::kind, All...> == 1;
+struct pipeline_policies
+    : policy_set<pipeline_policies, placement_kind, step_rule_kind, completion_kind, guard_kind, behaviour_kind> {
+  template <class P>
+  static constexpr void refuse_unknown() {
+    static_assert(takes<P>,
+                  "heddle: rl::pipeline<...> does not know this policy; it takes a placement (colocated, split), a "
+                  "step rule (sync, one_step_off, bounded_stale<...>, in_flight<...>), a completion (wait_all, "
+                  "partial<Over>, slots<H>), a guard (ess_below<a, b>, max_age<N>) and keep_as_is");
+  }
+  template <class... Ps>
+  static constexpr void refuse_doubled() {
+    static_assert((only_policy_of_its_kind<Ps, Ps...> && ...),
+                  "heddle: rl::pipeline<...> got two policies of one kind; keep one of them");
+  }
+};
 template <class Placement, class StepRule>
 inline constexpr bool step_rule_has_ranks = true;
 template <infer::kv Cache, class Ahead>
@@ -144,35 +149,6 @@ inline constexpr bool step_rule_has_time = true;
 template <class Eta, int Updates, class Load>
 inline constexpr bool step_rule_has_time<colocated, bounded_stale<Eta, Updates, Load>> = Eta::numerator == 0;
 
-// Checks one after the other and stops at the first mistake, so that one mistake gives one error.
-template <class... Ps>
-constexpr bool pipeline_checked() {
-  if constexpr (!(pipeline_accepts<Ps> && ...)) {
-    (..., [] {
-      static_assert(pipeline_takes<Ps>,
-                    "heddle: rl::pipeline<...> does not know this policy; it takes a placement (colocated, split), a "
-                    "step rule (sync, one_step_off, bounded_stale<...>, in_flight<...>), a completion (wait_all, "
-                    "partial<Over>, slots<H>), a guard (ess_below<a, b>, max_age<N>) and keep_as_is");
-    }());
-    return false;
-  } else if constexpr (!((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
-    static_assert((only_pipeline_policy_of_its_kind<Ps, Ps...> && ...),
-                  "heddle: rl::pipeline<...> got two policies of one kind; keep one of them");
-    return false;
-  } else {
-    using placement = v0::select_policy<placement_kind, colocated, Ps...>;
-    using rule = v0::select_policy<step_rule_kind, sync, Ps...>;
-    static_assert(step_rule_has_ranks<placement, rule>,
-                  "heddle: rl::in_flight replaces weights while answers are written, so that generators need ranks of "
-                  "their own: take split in the place of colocated");
-    if constexpr (step_rule_has_ranks<placement, rule>)
-      static_assert(
-          step_rule_has_time<placement, rule>,
-          "heddle: rl::bounded_stale and one_step_off write batches while the trainer steps, so that generators "
-          "need ranks of their own: take split in the place of colocated");
-    return step_rule_has_ranks<placement, rule> && step_rule_has_time<placement, rule>;
-  }
-}
 template <class... Ps>
 struct chosen_pipeline {
   using placement = v0::select_policy<placement_kind, colocated, Ps...>;
@@ -180,15 +156,19 @@ struct chosen_pipeline {
   using completion = v0::select_policy<completion_kind, wait_all, Ps...>;
   using guard = v0::select_policy<guard_kind, no_guard, Ps...>;
   using behaviour = v0::select_policy<behaviour_kind, behaviour_weights, Ps...>;
+
+  static constexpr bool fits() {
+    static_assert(step_rule_has_ranks<placement, step_rule>,
+                  "heddle: rl::in_flight replaces weights while answers are written, so that generators need ranks of "
+                  "their own: take split in the place of colocated");
+    if constexpr (step_rule_has_ranks<placement, step_rule>)
+      static_assert(
+          step_rule_has_time<placement, step_rule>,
+          "heddle: rl::bounded_stale and one_step_off write batches while the trainer steps, so that generators "
+          "need ranks of their own: take split in the place of colocated");
+    return step_rule_has_ranks<placement, step_rule> && step_rule_has_time<placement, step_rule>;
+  }
 };
-// A refused combination is replaced by the defaults, so that its uses add no errors of their own.
-template <class... Ps>
-constexpr auto select_pipeline() {
-  if constexpr (pipeline_checked<Ps...>())
-    return chosen_pipeline<Ps...>{};
-  else
-    return chosen_pipeline<>{};
-}
 template <class Chosen>
 constexpr rl::flow flow_of() {
   rl::flow f;
@@ -209,7 +189,8 @@ inline constexpr bool objective_knows_what_drew = !MixesVersions || AsIs || read
 /// left out is `colocated`, `sync`, `wait_all` and no guard.
 template <class... Policies>
 struct pipeline {
-  using chosen = decltype(detail::select_pipeline<Policies...>());
+  using chosen = typename decltype(detail::pipeline_policies::choose<detail::chosen_pipeline<Policies...>,
+                                                                     detail::chosen_pipeline<>, Policies...>())::type;
   /// What it decides, as values.
   static constexpr rl::flow flow = detail::flow_of<chosen>();
 

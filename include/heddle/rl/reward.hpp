@@ -1,4 +1,4 @@
-// heddle/rl/reward.hpp: rewards as functions of a prompt and an answer, and what becomes of one that fails or hangs.
+// heddle/rl/reward.hpp: rewards of prompt and answer, and of those that fail or hang.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/rollout.hpp: answers to prompts in groups by an engine whose weights change, for training.
+// heddle/rl/rollout.hpp: groups of answers by an engine whose weights change.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/row_board.hpp: the rows of a table that are there, those that each task has had, and those that it gets next.
+// heddle/rl/row_board.hpp: which rows of a table exist, and which each task gets next.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -85,7 +85,7 @@ template <class Mesh, class... Split>
 struct axes_beside<Mesh, type_list<Split...>> {
   template <class... Tags>
   static auto without(type_list<Tags...>)
-      -> heddle::v0::detail::joined<std::conditional_t<contains<Tags, Split...>, type_list<>, type_list<Tags>>...>;
+      -> joined_lists<std::conditional_t<contains<Tags, Split...>, type_list<>, type_list<Tags>>...>;
   using type = decltype(without(typename Mesh::tags{}));
 };
 

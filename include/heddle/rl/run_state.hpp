@@ -1,4 +1,4 @@
-// heddle/rl/run_state.hpp: the state of a run of reinforcement learning beside its trainer, as numbers, for saves.
+// heddle/rl/run_state.hpp: the state of a run beside its trainer, as numbers for saves.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/sample_table.hpp: a table of samples whose columns some tasks make and others read as soon as they are there.
+// heddle/rl/sample_table.hpp: a table of samples whose columns tasks make and read.
 #pragma once
 
 #include <heddle/core/config.hpp>

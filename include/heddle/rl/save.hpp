@@ -1,4 +1,4 @@
-// heddle/rl/save.hpp: saves of runs of reinforcement learning, from which they go on: no group is lost, none comes twice.
+// heddle/rl/save.hpp: saves of runs, from which they go on without loss or repeats.
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>

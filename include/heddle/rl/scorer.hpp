@@ -1,5 +1,4 @@
-// heddle/rl/scorer.hpp: log-probabilities of the tokens of answers by weights that are not trained, such as a
-// reference's.
+// heddle/rl/scorer.hpp: log-probabilities of answers by weights that are not trained.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

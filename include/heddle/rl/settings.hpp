@@ -1,4 +1,4 @@
-// heddle/rl/settings.hpp: settings of a run of reinforcement learning, its task, and the report of a step.
+// heddle/rl/settings.hpp: settings of a run, its task, and the report of a step.
 #pragma once
 
 #include <heddle/core/error.hpp>

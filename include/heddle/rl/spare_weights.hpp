@@ -1,4 +1,4 @@
-// heddle/rl/spare_weights.hpp: a second memory for the weights of a stage, in which others wait for their turn.
+// heddle/rl/spare_weights.hpp: a second memory for weights that wait for their turn.
 #pragma once
 
 #include <heddle/model/parameter_route.hpp>
@@ -33,8 +33,8 @@ class spare_weights {
 
  private:
   auto& queue() { return train::detail::queue_of_stage(*stage_); }
-  std::int64_t elements() const { return static_cast<std::int64_t>(heddle::v0::detail::count_of(stage_->weights())); }
-  auto row() { return heddle::v0::detail::row_at<space>(memory_.address(), elements()); }
+  std::int64_t elements() const { return static_cast<std::int64_t>(element_count(stage_->weights())); }
+  auto row() { return row_at<space>(memory_.address(), elements()); }
 
   Stage* stage_;
   buffer<T, space> memory_;

@@ -1,4 +1,4 @@
-// heddle/rl/statistics.hpp: statistics of a step's tokens: their distance from the policy that drew them.
+// heddle/rl/statistics.hpp: statistics of tokens: distance from the drawing policy.
 #pragma once
 
 #include <heddle/rl/objective.hpp>

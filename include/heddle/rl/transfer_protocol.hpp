@@ -1,4 +1,4 @@
-// heddle/rl/transfer_protocol.hpp: which rows of a batch go to which ranks of a mesh, and of which ranks the results are taken.
+// heddle/rl/transfer_protocol.hpp: rows of a batch by rank, and ranks of the results.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/rl/words.hpp: samples and states of rollouts as rows of numbers, which ranks send and saves keep.
+// heddle/rl/words.hpp: samples and states of rollouts as numbers, to send and save.
 #pragma once
 
 #include <heddle/core/config.hpp>

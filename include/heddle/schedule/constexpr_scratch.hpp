@@ -1,4 +1,4 @@
-// heddle/schedule/constexpr_scratch.hpp: working memory for algorithms that also run in constant expressions.
+// heddle/schedule/constexpr_scratch.hpp: working memory in constant expressions.
 #pragma once
 
 #include <heddle/core/config.hpp>

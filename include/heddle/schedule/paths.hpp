@@ -114,7 +114,7 @@ struct visit_costs {
 
 namespace detail {
 [[noreturn]] inline void refuse_path(int microbatch, const char* why) {
-  throw schedule_error(heddle::detail::text_of({"heddle: the way of microbatch ", microbatch, ' ', why}));
+  throw schedule_error(text_of({"heddle: the way of microbatch ", microbatch, ' ', why}));
 }
 }  // namespace detail
 

@@ -1,4 +1,4 @@
-// heddle/schedule/table.hpp: action tables: a list of actions for each pipeline rank, with the stage map.
+// heddle/schedule/table.hpp: action tables: a list for each pipeline rank, and stages.
 #pragma once
 
 #include <heddle/core/config.hpp>

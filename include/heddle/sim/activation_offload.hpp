@@ -1,4 +1,4 @@
-// heddle/sim/activation_offload.hpp: one step with offloaded activations in virtual time: peak memory, stall, traffic.
+// heddle/sim/activation_offload.hpp: a step with offloaded activations in virtual time.
 #pragma once
 
 #include <heddle/core/error.hpp>

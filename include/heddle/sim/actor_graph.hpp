@@ -92,13 +92,13 @@ class actor_simulation {
   static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
 
   [[noreturn]] void stopped(int q) const {
-    throw schedule_error(heddle::detail::text_of(
-        {"heddle: the simulated actors of queue '", g_.queue_name(q), "' stop before they are done"}));
+    throw schedule_error(
+        text_of({"heddle: the simulated actors of queue '", g_.queue_name(q), "' stop before they are done"}));
   }
 
   [[noreturn]] void wrong_duration(int a, int round) const {
-    throw schedule_error(heddle::detail::text_of({"heddle: simulate: the duration of actor '", g_.actor(a).name,
-                                                  "' in round ", round, " is negative or not a number"}));
+    throw schedule_error(text_of({"heddle: simulate: the duration of actor '", g_.actor(a).name, "' in round ", round,
+                                  " is negative or not a number"}));
   }
 
   template <class Post>

@@ -1,4 +1,4 @@
-// heddle/sim/clairvoyant.hpp: the clairvoyant baseline: a plan with all jobs known, and a bound on any plan.
+// heddle/sim/clairvoyant.hpp: the clairvoyant plan of all jobs, and a bound on any plan.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -56,7 +56,7 @@ inline std::vector<int> places_on_rank(schedule::table_view table) {
 
 inline std::string rounded(double value, int decimals) {
   const double power = std::pow(10.0, decimals);
-  return heddle::detail::svg_number(std::round(value * power) / power);
+  return svg_number(std::round(value * power) / power);
 }
 
 }  // namespace detail

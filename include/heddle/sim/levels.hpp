@@ -45,7 +45,7 @@ class levels {
       const level& l = parts_[i];
       if (l.ranks < below || l.ranks % below != 0 || l.exits < 1 || l.ranks % l.exits != 0 || !(l.seconds >= 0) ||
           !(l.bytes_per_second > 0))
-        throw mesh_error(heddle::detail::text_of(
+        throw mesh_error(text_of(
             {"heddle: level ", static_cast<int>(i), " of a cluster has parts of ", l.ranks, " ranks with ", l.exits,
              " exits over parts of ", below,
              "; each level needs a multiple of the ranks below, exits that divide its ranks, a latency of at least 0 "
@@ -86,9 +86,8 @@ class levels {
   constexpr int physical(int rank) const {
     if (order_.empty()) return rank;
     if (rank < 0 || static_cast<std::size_t>(rank) >= order_.size())
-      throw mesh_error(
-          heddle::detail::text_of({"heddle: the order of ranks on these levels names ", static_cast<int>(order_.size()),
-                                   " ranks, but there is a rank ", rank}));
+      throw mesh_error(text_of({"heddle: the order of ranks on these levels names ", static_cast<int>(order_.size()),
+                                " ranks, but there is a rank ", rank}));
     return order_[static_cast<std::size_t>(rank)];
   }
   // How many levels a message leaves a part of.

@@ -1,4 +1,4 @@
-// heddle/sim/long_prompt.hpp: time of a prompt's first token on ranks that share its tokens: of layers that see all, and of layers that pass states.
+// heddle/sim/long_prompt.hpp: time to first token on ranks that share the prompt.
 #pragma once
 
 #include <heddle/core/config.hpp>

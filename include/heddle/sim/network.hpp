@@ -1,4 +1,4 @@
-// heddle/sim/network.hpp: simulates the rounds of a collective on a topology with fair sharing of links.
+// heddle/sim/network.hpp: simulates rounds of collectives with fair sharing of links.
 #pragma once
 
 #include <heddle/collective/round_load.hpp>
@@ -327,8 +327,7 @@ constexpr network_timeline simulate(const round_routes& ways, std::int64_t eleme
                                     const message_costs& costs = {}, std::span<const double> compute = {}) {
   for (int k = 0; k < ways.rounds().rounds(); ++k)
     if (!ways.possible(k)) {
-      throw comm_error(
-          heddle::detail::text_of({"heddle: no links lead from a sender of round ", k, " to its receiver"}));
+      throw comm_error(text_of({"heddle: no links lead from a sender of round ", k, " to its receiver"}));
     }
   return detail::network_run(ways, elements, element_bytes, costs, compute).run();
 }

@@ -22,7 +22,7 @@ namespace detail {
 inline void require_failing_job(const failing_job& job, double interval, double work = 1) {
   const auto good = [](double x) { return x >= 0 && x < std::numeric_limits<double>::infinity(); };
   if (!(job.between_failures > 0) || !good(job.save) || !good(job.restart) || !(interval > 0) || !good(work))
-    throw config_error(heddle::detail::text_of(
+    throw config_error(text_of(
         {"heddle: a job needs times between failures and between saves above 0, and a save, a restart and work that "
          "are finite and not "
          "negative; got ",
@@ -76,13 +76,12 @@ struct job_history {
 inline job_history simulate_failures(const failing_job& job, double interval, double work, std::uint64_t seed) {
   detail::require_failing_job(job, interval, work);
   if (!(expected_seconds(job, interval, work) <= 1e6 * work))
-    throw config_error(heddle::detail::text_of({"heddle: a job that fails every ", number_text(job.between_failures),
-                                                " seconds hardly ever gets through ", number_text(interval + job.save),
-                                                " seconds between saves and a restart of ", number_text(job.restart)}));
+    throw config_error(text_of({"heddle: a job that fails every ", number_text(job.between_failures),
+                                " seconds hardly ever gets through ", number_text(interval + job.save),
+                                " seconds between saves and a restart of ", number_text(job.restart)}));
   if (!(work / interval <= 1e9))
-    throw config_error(
-        heddle::detail::text_of({"heddle: ", number_text(work), " seconds of work are more than 10^9 intervals of ",
-                                 number_text(interval), " seconds between saves"}));
+    throw config_error(text_of({"heddle: ", number_text(work), " seconds of work are more than 10^9 intervals of ",
+                                number_text(interval), " seconds between saves"}));
   const counter_random random(seed, 0);
   std::uint64_t draw = 0;
   job_history h;

@@ -1,4 +1,4 @@
-// heddle/sim/rl_flow.hpp: simulates reinforcement learning over engines and a trainer in virtual time.
+// heddle/sim/rl_flow.hpp: simulates reinforcement learning in virtual time.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/sim/serial_nodes.hpp: simulates microbatches with paths of their own on nodes that do one thing at a time.
+// heddle/sim/serial_nodes.hpp: microbatches with their own paths on serial nodes.
 #pragma once
 
 #include <heddle/core/text.hpp>

@@ -1,4 +1,4 @@
-// heddle/sim/served_chart.hpp: draws what ranks that serve did: steps of prompts and of answers, and changes of degree.
+// heddle/sim/served_chart.hpp: draws what serving ranks did, and changes of degree.
 #pragma once
 
 #include <heddle/core/error.hpp>

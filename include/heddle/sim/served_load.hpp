@@ -1,4 +1,4 @@
-// heddle/sim/served_load.hpp: simulates requests that instances of a model serve, whose degree a scheduler may change.
+// heddle/sim/served_load.hpp: simulates requests to instances of varying degree.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/sim/serving_cluster.hpp: simulates a cluster that serves a language model, and what may go wrong in it.
+// heddle/sim/serving_cluster.hpp: simulates a serving cluster, and its faults.
 #pragma once
 
 #include <heddle/core/config.hpp>

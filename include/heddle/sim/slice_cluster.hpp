@@ -1,4 +1,4 @@
-// heddle/sim/slice_cluster.hpp: jobs on the slices of a cluster in virtual time, some of it reserved: rigid jobs and baselines.
+// heddle/sim/slice_cluster.hpp: jobs on slices of a cluster in virtual time.
 #pragma once
 
 #include <heddle/core/error.hpp>

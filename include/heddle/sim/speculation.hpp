@@ -1,4 +1,4 @@
-// heddle/sim/speculation.hpp: defines the cost of speculative decoding: tokens a step, the time of a step, and the speedup.
+// heddle/sim/speculation.hpp: costs of speculative decoding: tokens, time, speedup.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// heddle/sim/temporal_fusion.hpp: simulates one persistent decoder that fuses the steps of requests in flight, in virtual time.
+// heddle/sim/temporal_fusion.hpp: simulates one decoder that fuses requests' steps.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/sim/transformer_step.hpp: step times of a transformer, and overlaps of communication as types.
+// heddle/sim/transformer_step.hpp: step times of a transformer, with overlaps.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -149,7 +149,7 @@ step simulate_step(const transformer_job& job, schedule::table_view table, const
                    const step_options& how = {}) {
   const int stages = table.stages(), t = mesh.template extent_or_one<tp>();
   if (stages < 1 || job.layers % stages != 0)
-    throw config_error(heddle::detail::text_of(
+    throw config_error(text_of(
         {"heddle: ", job.layers, " layers do not divide over the ", stages, " stages of a simulated transformer"}));
   double exchange = 0;
   if constexpr (Mesh::template has<tp>)

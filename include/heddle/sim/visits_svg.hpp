@@ -1,4 +1,4 @@
-// heddle/sim/visits_svg.hpp: draws the visits of microbatches at nodes over time, as an SVG picture.
+// heddle/sim/visits_svg.hpp: draws visits of microbatches at nodes over time, as SVG.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/async_jobs.hpp: the unfinished redistributions of a rank; waiting for one advances all.
+// heddle/tensor/async_jobs.hpp: unfinished redistributions of a rank; a wait advances all.
 #pragma once
 
 #include <heddle/core/durations.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/box_kernels.hpp: the kernels of a redistribution: copies, packs, combines and fills boxes of a memory, in the order of a queue.
+// heddle/tensor/box_kernels.hpp: kernels of a redistribution: copy, pack, combine, fill.
 #pragma once
 
 #include <heddle/core/launch_each.hpp>

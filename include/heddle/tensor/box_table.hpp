@@ -1,4 +1,4 @@
-// heddle/tensor/box_table.hpp: describes boxes of memories in a table, and lets one kernel of a queue work on all of them.
+// heddle/tensor/box_table.hpp: boxes of memories in a table, for one kernel of a queue.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/exchange_step.hpp: the steps of a redistribution on one rank: pack, send, receive, unpack.
+// heddle/tensor/exchange_step.hpp: a redistribution's steps: pack, send, receive, unpack.
 #pragma once
 
 #include <heddle/layout/box.hpp>
@@ -55,7 +55,7 @@ class rank_counts {
 
 template <std::size_t Rank>
 std::int64_t elements_of(const std::array<std::int64_t, Rank>& extents) {
-  return counted(product_of(extents), extents, "has more elements");
+  return counted(product_of_counts(extents), extents, "has more elements");
 }
 
 // One step as numbers: who takes part in it, and which parts they hold before and after. It knows sizes and cuts, not layouts: however

@@ -1,4 +1,4 @@
-// heddle/tensor/expected_memory.hpp: appends a prediction of a thread's memory to its errors of memory.
+// heddle/tensor/expected_memory.hpp: adds a prediction of memory to errors of memory.
 #pragma once
 
 #include <heddle/core/config.hpp>

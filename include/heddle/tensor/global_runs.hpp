@@ -1,4 +1,4 @@
-// heddle/tensor/global_runs.hpp: walks the part of a tensor that a rank holds in runs that lie together in the whole, too.
+// heddle/tensor/global_runs.hpp: runs of a rank's part that are adjacent in the whole.
 #pragma once
 
 #include <heddle/core/next_index.hpp>

@@ -1,5 +1,4 @@
-// heddle/tensor/host_copy.hpp: elements of any memory space as host code and messages of the host see them: in place on the
-// host, copies elsewhere.
+// heddle/tensor/host_copy.hpp: elements of any memory space for the host, copied if needed.
 #pragma once
 
 #include <heddle/core/ownership.hpp>
@@ -15,17 +14,18 @@
 
 namespace heddle::inline v0 {
 
-namespace detail {
-
-// `count` elements of a row from `begin` on.
+/// `count` elements of a row in memory of `Space`, from the element `begin` on.
 template <class Space, class Row>
 constexpr auto part_of_row(const Row& row, std::int64_t begin, std::int64_t count) noexcept {
   return row_at<Space>(first_element(row) + begin, count);
 }
+/// Bytes that the elements of a row take.
 template <class Row>
 constexpr std::size_t bytes_of_row(const Row& row) noexcept {
-  return count_of(row) * sizeof(*first_element(row));
+  return element_count(row) * sizeof(*first_element(row));
 }
+
+namespace detail {
 
 // The queue of a space, for those who keep memory of it; nothing on the host.
 template <memory_space Space>
@@ -59,7 +59,7 @@ template <class T, memory_space Space>
 class read_on_host {
  public:
   /// Waits for the queue.
-  read_on_host(typename Space::queue& queue, row_view<const T, Space> row) : copy_(detail::count_of(row)) {
+  read_on_host(typename Space::queue& queue, row_view<const T, Space> row) : copy_(element_count(row)) {
     queue.copy(row, copy_);
     queue.wait();
   }
@@ -84,7 +84,7 @@ template <class T, memory_space Space>
 class written_on_host {
  public:
   written_on_host(typename Space::queue& queue, row_view<T, Space> row)
-      : queue_(queue), row_(row), room_(detail::count_of(row)) {
+      : queue_(queue), row_(row), room_(element_count(row)) {
     queue_.copy(row_, room_);  // what nobody writes stays as it is
     queue_.wait();
   }
@@ -114,7 +114,7 @@ class written_on_host<T, host_memory> {
 /// through a buffer on the host, one for what is sent and one for what is received, which grow to the largest message. A
 /// message must be over before the next one in its direction.
 template <class T, memory_space Space>
-class host_messages : detail::uncopyable {
+class host_messages : uncopyable {
  public:
   using queue = typename Space::queue;
 
@@ -128,7 +128,7 @@ class host_messages : detail::uncopyable {
 
   /// The elements to send, after all that was queued before. Waits for the queue.
   std::span<const T> to_send(queue& q, row_view<const T, Space> row) {
-    const std::span<T> there = room(out_, detail::count_of(row));
+    const std::span<T> there = room(out_, element_count(row));
     q.copy(row, there);
     wait(q);
     return there;
@@ -136,11 +136,11 @@ class host_messages : detail::uncopyable {
   /// Where a message of this row's size may be put.
   std::span<T> to_receive(queue& q, row_view<T, Space> row) {
     if (reads_ != nullptr) wait(q);
-    return room(in_, detail::count_of(row));
+    return room(in_, element_count(row));
   }
   /// The message is there: copies it to the row in the order of the queue, which must outlive this object.
   void received(queue& q, row_view<T, Space> row) {
-    q.copy(std::span<const T>(in_).first(detail::count_of(row)), row);
+    q.copy(std::span<const T>(in_).first(element_count(row)), row);
     reads_ = &q;
   }
 

@@ -1,4 +1,4 @@
-// heddle/tensor/memory_space.hpp: the concept of a memory space, the queues through which memory is reached, and the host's space.
+// heddle/tensor/memory_space.hpp: memory spaces and queues as concepts; the host's space.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -37,6 +37,9 @@ struct space_named_by<X> {
   using type = typename X::space;
 };
 
+}  // namespace detail
+
+/// Address of the first element of what has `address()`, or of what `std::data` takes.
 template <class X>
 constexpr auto* first_element(X&& x) noexcept {
   if constexpr (requires { x.address(); })
@@ -44,16 +47,19 @@ constexpr auto* first_element(X&& x) noexcept {
   else
     return std::data(x);
 }
+/// The type of the elements of a buffer, view, span or vector, without const.
 template <class X>
 using element_of = std::remove_cvref_t<decltype(*first_element(std::declval<X&>()))>;
+/// How many elements it has: `size()`, or `std::size` of arrays.
 template <class X>
-constexpr std::size_t count_of(const X& x) noexcept {
+constexpr std::size_t element_count(const X& x) noexcept {
   if constexpr (requires { x.size(); })
     return static_cast<std::size_t>(x.size());
   else
     return std::size(x);
 }
 
+namespace detail {
 [[noreturn]] inline void throw_copy_of(std::size_t from, std::size_t to) {
   throw layout_error("heddle: a queue copies as many elements as it is given room for: " + std::to_string(from) +
                      " elements do not fit a memory of " + std::to_string(to));
@@ -67,8 +73,8 @@ using space_of = typename detail::space_named_by<std::remove_cvref_t<X>>::type;
 /// Elements that lie together in memory space `Space`: `address()`, or `data()` on the host, and `size()`.
 template <class X, class Space>
 concept elements_in = std::same_as<space_of<X>, Space> && requires(X& x) {
-  *detail::first_element(x);
-  { detail::count_of(x) } -> std::same_as<std::size_t>;
+  *first_element(x);
+  { element_count(x) } -> std::same_as<std::size_t>;
 };
 
 /// A queue of the memory space `Space`: it names a device, a stream or an arena, and all that memory of the space needs goes
@@ -176,16 +182,15 @@ struct host_memory {
     template <class X>
       requires elements_in<X, host_memory>
     static void zero(X&& x) {
-      std::uninitialized_value_construct_n(detail::first_element(x), detail::count_of(x));
+      std::uninitialized_value_construct_n(first_element(x), element_count(x));
     }
     template <class From, class To>
       requires elements_in<From, host_memory> && elements_in<To, host_memory> &&
-               std::same_as<detail::element_of<From>, detail::element_of<To>>
+               std::same_as<element_of<From>, element_of<To>>
     static void copy(const From& from, To&& to) {
-      const std::size_t n = detail::count_of(from);
-      if (n != detail::count_of(to)) detail::throw_copy_of(n, detail::count_of(to));
-      if (n != 0)
-        std::memmove(detail::first_element(to), detail::first_element(from), n * sizeof(*detail::first_element(from)));
+      const std::size_t n = element_count(from);
+      if (n != element_count(to)) detail::throw_copy_of(n, element_count(to));
+      if (n != 0) std::memmove(first_element(to), first_element(from), n * sizeof(*first_element(from)));
     }
     /// `f(views...)`, now.
     template <class F, class... Views>

@@ -1,4 +1,4 @@
-// heddle/tensor/ordered_sum.hpp: sums whose order of additions is fixed, so that every mesh gets the same bits.
+// heddle/tensor/ordered_sum.hpp: sums in a fixed order, the same bits on every mesh.
 #pragma once
 
 #include <heddle/core/dyadic.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/quantized_weights.hpp: the forms of matrices that files of a model hold in fewer bits than it computes with.
+// heddle/tensor/quantized_weights.hpp: matrices that files hold in fewer bits.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ struct quantized_weights {
     gptq,  ///< `qweight` of I32 packed along `in`, [in, out]; `qzeros` along `out`; `scales`; perhaps `g_idx`, the group of each column
     awq,   ///< `qweight` of I32 packed along `out`, [in, out], its columns interleaved; `qzeros` the same; `scales`
     packed,  ///< `weight_packed` of I32 along `in`, [out, in], `weight_scale`, perhaps `weight_zero_point`, `weight_g_idx`
+    stacked_mxfp4,  ///< of all experts of a block, as GPT-OSS is published: NAME_blocks of U8 [experts, out, in / 32, 16] and NAME_scales [experts, out, in / 32], as `mxfp4`
     mxfp4,  ///< `weight_packed` of U8, two numbers of E2M1 along `in` in each, and `weight_scale` of U8, the exponent (E8M0) of each 32
   };
   constexpr quantized_weights() = default;

@@ -1,4 +1,4 @@
-// heddle/tensor/redistribute.hpp: brings a sharded tensor from one layout to another over a world's communicators.
+// heddle/tensor/redistribute.hpp: brings a sharded tensor from one layout to another.
 #pragma once
 
 #include <heddle/layout/redistribution.hpp>

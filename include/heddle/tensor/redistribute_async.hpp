@@ -1,7 +1,8 @@
-// heddle/tensor/redistribute_async.hpp: redistributions that are started, proceed side by side, and are waited for.
+// heddle/tensor/redistribute_async.hpp: redistributions started and waited for later.
 #pragma once
 
 #include <heddle/core/ownership.hpp>
+#include <heddle/core/typestate.hpp>
 #include <heddle/tensor/async_jobs.hpp>
 #include <heddle/tensor/redistribute.hpp>
 
@@ -293,7 +294,7 @@ pending_redistribution final {
   pending_redistribution(pending_redistribution&&) = default;
   HEDDLE_SETS_STATE(unconsumed)
   pending_redistribution& operator=(pending_redistribution&& other) noexcept {
-    return detail::replace(*this, std::move(other));
+    return move_assign(*this, std::move(other));
   }
   HEDDLE_CALLABLE_WHEN("consumed") ~pending_redistribution() { end(); }
 

@@ -1,4 +1,4 @@
-// heddle/tensor/runs.hpp: iterates over the contiguous runs that two row-major memories have in common.
+// heddle/tensor/runs.hpp: iterates over contiguous runs that two row-major memories share.
 #pragma once
 
 #include <heddle/core/next_index.hpp>

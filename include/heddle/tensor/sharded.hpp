@@ -1,7 +1,7 @@
 // heddle/tensor/sharded.hpp: the part of a distributed tensor that one rank holds.
 #pragma once
 
-#include <heddle/core/ownership.hpp>
+#include <heddle/core/typestate.hpp>
 #include <heddle/layout/halo.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/layout/part.hpp>
@@ -403,8 +403,8 @@ namespace detail {
 // The first axis that changes its meaning although neither side calls it varying.
 template <layout_like To, layout_like From>
 constexpr std::size_t not_assumable() {
-  using ops = joined<typename From::ops, typename To::ops>;
-  using splits = joined<typename From::splits, typename To::splits>;
+  using ops = joined_lists<typename From::ops, typename To::ops>;
+  using splits = joined_lists<typename From::splits, typename To::splits>;
   constexpr auto from = joint_table<ops, splits, From>::value, to = joint_table<ops, splits, To>::value;
   constexpr std::size_t axes = From::mesh_type::rank;
   for (std::size_t a = 0; a < axes; ++a)

@@ -1,4 +1,4 @@
-// heddle/tensor/space_collectives.hpp: messages and collectives of elements in any memory space, in the order of its queue.
+// heddle/tensor/space_collectives.hpp: messages and collectives in any memory space.
 #pragma once
 
 #include <heddle/tensor/memory_space.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/staged_rows.hpp: calls of a communicator on memory that the host cannot use: on its addresses, or on copies on the host.
+// heddle/tensor/staged_rows.hpp: collectives on device memory, or on copies on the host.
 #pragma once
 
 #include <heddle/core/device_runtime.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/sum_among.hpp: the sum of one tensor over a few ranks of a communicator, the same bits on each of them.
+// heddle/tensor/sum_among.hpp: the sum of a tensor over a few ranks, the same bits on each.
 #pragma once
 
 #include <heddle/core/config.hpp>

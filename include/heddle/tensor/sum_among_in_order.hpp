@@ -1,4 +1,4 @@
-// heddle/tensor/sum_among_in_order.hpp: the sum of one tensor over a few ranks of a communicator, in any memory space and in the order of its queue.
+// heddle/tensor/sum_among_in_order.hpp: a sum over a few ranks, in queue order.
 #pragma once
 
 #include <heddle/tensor/memory_space.hpp>
@@ -26,10 +26,10 @@ void sum_among(Queue& queue, Communicator& group, std::span<const int> ranks, Ro
   const std::int64_t elements = mine.size(), room = scratch.size() / others;
   for (std::int64_t begin = 0; begin < elements; begin += room) {
     const std::int64_t n = (std::min)(elements - begin, room);
-    const Row part = detail::row_at<space>(mine.address() + begin, n);
+    const Row part = row_at<space>(mine.address() + begin, n);
     // The share of the rank at this place, which is not this one.
     const auto share = [&](std::int64_t at) {
-      return detail::row_at<space>(scratch.address() + (at < here ? at : at - 1) * n, n);
+      return row_at<space>(scratch.address() + (at < here ? at : at - 1) * n, n);
     };
     for (std::int64_t at = 0; at <= others; ++at) {
       const int peer = ranks[static_cast<std::size_t>(at)];

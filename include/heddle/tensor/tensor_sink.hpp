@@ -1,4 +1,4 @@
-// heddle/tensor/tensor_sink.hpp: writes a rank's part of a tensor into whatever takes named tensors in parts.
+// heddle/tensor/tensor_sink.hpp: writes a rank's part of a tensor into a named sink.
 #pragma once
 
 #include <heddle/tensor/runs.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/tensor_source.hpp: reads a rank's part of a tensor from whatever holds named tensors, and no more than the part.
+// heddle/tensor/tensor_source.hpp: reads a rank's part of a tensor, and no more.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -101,8 +101,8 @@ void read_shard(const Source& source, std::string_view name, sharded<T, Rank, La
     std::reverse(wanted.begin(), wanted.end());
   }
   if (!detail::joins_dimensions(published, wanted))
-    throw layout_error("heddle: " + std::string(tensor.where()) + ": expected the shape " +
-                       detail::shown_extents(wanted) + ", it has " + detail::shown_extents(published));
+    throw layout_error("heddle: " + std::string(tensor.where()) + ": expected the shape " + shown_extents(wanted) +
+                       ", it has " + shown_extents(published));
   if constexpr (Layout::has_partial) {
     if (!detail::carries_value(part.layout(), part.rank())) {
       using op = typename detail::partial_op<Layout>::type;

@@ -1,4 +1,4 @@
-// heddle/tensor/transfer.hpp: brings a tensor from some ranks of a world to others, each side with a mesh of its own.
+// heddle/tensor/transfer.hpp: brings a tensor from some ranks of a world to others.
 #pragma once
 
 #include <heddle/core/text.hpp>

@@ -137,20 +137,21 @@ template <class T>
 constexpr vector_view<T> row_of(std::span<T> x) noexcept {
   return {x.data(), row_shape(static_cast<std::int64_t>(x.size()))};
 }
-// `count` elements at this address of the space.
+}  // namespace detail
+
+/// A row of `count` elements at this address of the space: a `std::span` on the host, a `vector_view` elsewhere.
 template <class Space, class T>
 constexpr row_view<T, Space> row_at(T* address, std::int64_t count) noexcept {
   if constexpr (std::is_same_v<Space, host_memory>)
     return {address, static_cast<std::size_t>(count)};
   else
-    return {address, row_shape(count)};
+    return {address, detail::row_shape(count)};
 }
-}  // namespace detail
 
 /// All elements of a view in a row.
 template <class T, class Shape, class Space>
 constexpr row_view<T, Space> elements_of(const view<T, Shape, Space>& x) noexcept {
-  return detail::row_at<Space>(x.address(), x.size());
+  return row_at<Space>(x.address(), x.size());
 }
 
 }  // namespace heddle::inline v0

@@ -1,4 +1,4 @@
-// heddle/tensor/watched_queue.hpp: while the host waits for a queue, its communicator looks out for failures of other ranks.
+// heddle/tensor/watched_queue.hpp: waits for a queue while looking for failed ranks.
 #pragma once
 
 #include <heddle/tensor/space_collectives.hpp>

@@ -1,4 +1,4 @@
-// heddle/testing/checked_backend.hpp: a backend whose memory the host may not touch, with the kernels of another one.
+// heddle/testing/checked_backend.hpp: a backend whose memory the host may not touch.
 #pragma once
 
 #include <heddle/compute/context_bodies.hpp>

@@ -1,4 +1,4 @@
-// heddle/testing/checked_memory.hpp: a memory space that behaves like a device's: protected pages, and a queue on a thread of its own.
+// heddle/testing/checked_memory.hpp: a memory space with protected pages and a queue.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -252,19 +252,19 @@ struct checked_memory {
     template <class X>
       requires elements_in<X, checked_memory>
     void zero(X&& x) {
-      void* const at = heddle::v0::detail::first_element(x);
+      void* const at = first_element(x);
       const std::size_t bytes = bytes_of(x);
       if (bytes != 0) add([at, bytes] { std::memset(at, 0, bytes); }, {use(at, bytes)});
     }
     template <class From, class To>
       requires(elements_in<From, checked_memory> || elements_in<From, host_memory>) &&
               (elements_in<To, checked_memory> || elements_in<To, host_memory>) &&
-              std::same_as<heddle::v0::detail::element_of<From>, heddle::v0::detail::element_of<To>>
+              std::same_as<element_of<From>, element_of<To>>
     void copy(const From& from, To&& to) {
-      const std::size_t n = heddle::v0::detail::count_of(from), room = heddle::v0::detail::count_of(to);
+      const std::size_t n = element_count(from), room = element_count(to);
       if (n != room) heddle::v0::detail::throw_copy_of(n, room);
-      const void* const source = heddle::v0::detail::first_element(from);
-      void* const target = heddle::v0::detail::first_element(to);
+      const void* const source = first_element(from);
+      void* const target = first_element(to);
       const std::size_t bytes = bytes_of(from);
       std::vector<detail::checked_use> uses;
       if constexpr (elements_in<From, checked_memory>) uses.push_back(use(source, bytes));
@@ -304,7 +304,7 @@ struct checked_memory {
         : arena_(std::move(arena)), stream_(std::make_unique<detail::checked_stream>()) {}
     template <class X>
     static std::size_t bytes_of(const X& x) {
-      return heddle::v0::detail::count_of(x) * sizeof(*heddle::v0::detail::first_element(x));
+      return element_count(x) * sizeof(*first_element(x));
     }
     detail::checked_use use(const void* at, std::size_t bytes) const {
       if (bytes == 0) return {};

@@ -1,4 +1,4 @@
-// heddle/testing/counting_world.hpp: a world of threads with textbook collectives that counts sent bytes and lists calls.
+// heddle/testing/counting_world.hpp: a world of threads that counts bytes and calls.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/testing/faults.hpp: an observer that skips, doubles, delays, stretches, fails or kills what a program does.
+// heddle/testing/faults.hpp: an observer that skips, doubles, delays, fails or kills calls.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/testing/gradient_laws.hpp: the laws of gradient layouts: duals of duals, and moves whose backward is their adjoint.
+// heddle/testing/gradient_laws.hpp: laws of gradient layouts: duals, and adjoint moves.
 #pragma once
 
 #include <heddle/layout/gradient.hpp>
@@ -26,7 +26,7 @@ template <class L>
 bool counts_in_product(const L& layout, int rank) {
   const auto extents = layout.mesh().extents();
   for (std::size_t a = 0; a < extents.size(); ++a)
-    if (L::table.use[a].role == hd::axis_role::identical && hd::mesh_coordinate(extents, a, rank) != 0) return false;
+    if (L::table.use[a].role == axis_role::identical && hd::mesh_coordinate(extents, a, rank) != 0) return false;
   return true;
 }
 
@@ -58,9 +58,8 @@ template <layout_like To, layout_like From, std::int64_t... E>
   const to_dual above{mesh};
   const from_dual below{mesh};
   const auto wrong = [&](std::string_view what) {
-    return failure(
-        heddle::detail::text_of({"seed ", seed, ", ", to_string(from), " -> ", to_string(to), ", backward ",
-                                 to_string(above), " -> ", to_string(below), ", shape ", to_string(s), ": ", what}));
+    return failure(text_of({"seed ", seed, ", ", to_string(from), " -> ", to_string(to), ", backward ",
+                            to_string(above), " -> ", to_string(below), ", shape ", to_string(s), ": ", what}));
   };
   std::vector<std::vector<double>> x, y, ax, aty;
   for (int r = 0; r < mesh.size(); ++r) {
@@ -81,8 +80,7 @@ template <layout_like To, layout_like From, std::int64_t... E>
   const double forward = detail::inner_product(to, s, ax, y);
   const double backward = detail::inner_product(from, s, x, aty);
   if (forward != backward)  // whole numbers: exact
-    return wrong(heddle::detail::text_of(
-        {"<y, A x> is ", detail::digits(forward), ", <A' y, x> is ", detail::digits(backward)}));
+    return wrong(text_of({"<y, A x> is ", detail::digits(forward), ", <A' y, x> is ", detail::digits(backward)}));
   return {true, {}, 1};
 }
 

@@ -60,10 +60,10 @@ constexpr holder_counts holders_of(const L& layout) {
   const auto extents = layout.mesh().extents();
   for (std::size_t a = 0; a < extents.size(); ++a) {
     const auto role = L::table.use[a].role;
-    if (role == hd::axis_role::sharded) continue;
+    if (role == axis_role::sharded) continue;
     n.all *= extents[a];
-    if (role == hd::axis_role::partial) n.primary *= extents[a];
-    n.only_copies = n.only_copies && role != hd::axis_role::varying;
+    if (role == axis_role::partial) n.primary *= extents[a];
+    n.only_copies = n.only_copies && role != axis_role::varying;
   }
   return n;
 }
@@ -79,7 +79,7 @@ constexpr bool near_own_block(const L& layout, const shape<E...>& s, int rank,
   const without_halo<L> blocks{layout.mesh()};
   std::array<std::int64_t, sizeof...(E)> width{};
   for (const hd::axis_use& u : L::table.use)
-    if (u.role == hd::axis_role::sharded && u.dim < static_cast<int>(sizeof...(E)))
+    if (u.role == axis_role::sharded && u.dim < static_cast<int>(sizeof...(E)))
       width[static_cast<std::size_t>(u.dim)] = u.halo;
   for (std::int64_t at = 0; at < s.size(); ++at) {
     const auto own = index_at(at, s.extents());

@@ -1,4 +1,4 @@
-// heddle/testing/monoid_laws.hpp: the laws of an operator that reductions and partial layouts rely on.
+// heddle/testing/monoid_laws.hpp: laws of operators, for reductions and partial layouts.
 #pragma once
 
 #include <heddle/core/monoid.hpp>

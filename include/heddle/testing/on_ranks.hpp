@@ -1,4 +1,4 @@
-// heddle/testing/on_ranks.hpp: runs a body on every rank of a mesh, and hands the results of all to one thread.
+// heddle/testing/on_ranks.hpp: runs a body on every rank, and returns the results of all.
 #pragma once
 
 #include <heddle/comm/launch.hpp>

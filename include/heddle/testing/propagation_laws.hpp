@@ -1,4 +1,4 @@
-// heddle/testing/propagation_laws.hpp: laws that test an operator's propagation rule with kernels on parts.
+// heddle/testing/propagation_laws.hpp: laws of propagation rules, with kernels on parts.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -55,7 +55,7 @@ void for_each_index(const law_index& extents, F&& f) {
     if (e == 0) return;
   law_index at(extents.size(), 0);
   do f(at);
-  while (::heddle::v0::detail::next_index(at, extents, extents.size()));
+  while (::heddle::next_index(at, extents, extents.size()));
 }
 
 /// What a rank knows of an operand: its part, for each dimension the places of the part in the whole, and the whole's
@@ -100,7 +100,6 @@ struct propagation_report : report {
 
 namespace detail {
 
-using heddle::detail::axis_role;
 using heddle::detail::axis_use;
 using law_table = heddle::detail::axis_table<2>;
 

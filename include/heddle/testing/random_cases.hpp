@@ -1,4 +1,4 @@
-// heddle/testing/random_cases.hpp: random meshes and shapes for a law, and the smallest case in which it fails.
+// heddle/testing/random_cases.hpp: random meshes and shapes, and smallest failing cases.
 #pragma once
 
 #include <heddle/core/random.hpp>

@@ -1,4 +1,4 @@
-// heddle/testing/slow_links.hpp: messages between threads that take as long as on slow links, for tests of overlap.
+// heddle/testing/slow_links.hpp: messages between threads as slow as on slow links.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

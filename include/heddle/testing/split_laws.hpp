@@ -1,4 +1,4 @@
-// heddle/testing/split_laws.hpp: the laws of a split policy: parts cover the whole once, and the index maps are inverse.
+// heddle/testing/split_laws.hpp: laws of split policies: parts cover once, maps invert.
 #pragma once
 
 #include <heddle/core/type_name.hpp>

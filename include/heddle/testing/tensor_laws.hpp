@@ -1,4 +1,4 @@
-// heddle/testing/tensor_laws.hpp: laws of layouts that need data: scatter, gather, and all redistributions.
+// heddle/testing/tensor_laws.hpp: laws of layouts with data: scatter, gather, moves.
 #pragma once
 
 #include <heddle/core/random.hpp>
@@ -70,7 +70,7 @@ std::int64_t contribution_of(const L& layout, int rank) {
   const auto extents = layout.mesh().extents();
   std::int64_t place = 0;
   for (std::size_t a = 0; a < extents.size(); ++a)
-    if (L::table.use[a].role == hd::axis_role::partial || L::table.use[a].role == hd::axis_role::varying)
+    if (L::table.use[a].role == axis_role::partial || L::table.use[a].role == axis_role::varying)
       place = place * extents[a] + hd::mesh_coordinate(extents, a, rank) + 1;
   return place;
 }
@@ -194,7 +194,7 @@ int lowest_copy(const L& layout, int rank) {
     bool equal = true;
     for (std::size_t a = 0; a < extents.size(); ++a) {
       const auto role = L::table.use[a].role;
-      if (role == hd::axis_role::replicated || role == hd::axis_role::identical) continue;
+      if (role == axis_role::replicated || role == axis_role::identical) continue;
       equal = equal && hd::mesh_coordinate(extents, a, r) == hd::mesh_coordinate(extents, a, rank);
     }
     if (equal) return r;
@@ -253,8 +253,7 @@ template <layout_like L, class Same = same_value, std::int64_t... E>
   std::vector<double> whole;
   for (std::int64_t i = 0; i < s.size(); ++i) whole.push_back(detail::number_at(seed, i, 0));
   const auto wrong = [&](const std::string& what) {
-    return failure(
-        heddle::detail::text_of({"seed ", seed, ", ", to_string(layout), ", shape ", to_string(s), ": ", what}));
+    return failure(text_of({"seed ", seed, ", ", to_string(layout), ", shape ", to_string(s), ": ", what}));
   };
   std::vector<std::vector<double>> memory;
   const auto dynamic = make_shape(s.extents());
@@ -265,7 +264,7 @@ template <layout_like L, class Same = same_value, std::int64_t... E>
     if (what.empty())
       what = detail::wrong_copy(layout, s, r, memory[static_cast<std::size_t>(detail::lowest_copy(layout, r))],
                                 memory.back(), same);
-    if (!what.empty()) return wrong(heddle::detail::text_of({"scatter to rank ", r, ": ", what}));
+    if (!what.empty()) return wrong(text_of({"scatter to rank ", r, ": ", what}));
   }
   const std::string what = detail::difference(whole, detail::whole_from(layout, s, memory), same);
   if (!what.empty()) return wrong("gather of what was scattered: " + what);
@@ -292,9 +291,9 @@ template <layout_like To, layout_like From, class Same = same_value, std::int64_
   }
   const auto whole = detail::whole_from(from, s, before);
   const auto wrong = [&](int rank, std::string_view what) {
-    std::string text = heddle::detail::text_of({"seed ", seed, ", ", to_string(plan), ", shape ", to_string(s)});
-    if (rank >= 0) text += heddle::detail::text_of({", rank ", rank});
-    text += heddle::detail::text_of({": ", what});
+    std::string text = text_of({"seed ", seed, ", ", to_string(plan), ", shape ", to_string(s)});
+    if (rank >= 0) text += text_of({", rank ", rank});
+    text += text_of({": ", what});
     return failure(std::move(text));
   };
   auto [found, thrown] = detail::on_counting_world<mesh_type>(
@@ -320,8 +319,7 @@ template <layout_like To, layout_like From, class Same = same_value, std::int64_
     if (!what.empty()) return wrong(r, what);
     const std::int64_t planned = plan.bytes_sent(s, sizeof(double), r);
     if (f.bytes != planned)
-      return wrong(r, heddle::detail::text_of(
-                          {"planned to send ", std::to_string(planned), " bytes, sent ", std::to_string(f.bytes)}));
+      return wrong(r, text_of({"planned to send ", std::to_string(planned), " bytes, sent ", std::to_string(f.bytes)}));
     const auto left = sources[static_cast<std::size_t>(r)].elements();
     if (!std::equal(left.begin(), left.end(), before[static_cast<std::size_t>(r)].begin()))
       return wrong(r, "the source was changed");
@@ -361,9 +359,9 @@ template <layout_like From, layout_like... Steps, mesh_like Mesh, class Same = s
   const From from{mesh};
   const To to{mesh};
   const auto wrong = [&](std::string_view what) {
-    std::string text = heddle::detail::text_of({"seed ", seed, ", ", to_string(from)});
-    ((text += heddle::detail::text_of({" -> ", to_string(Steps{mesh})})), ...);
-    text += heddle::detail::text_of({", shape ", to_string(s), ": ", what});
+    std::string text = text_of({"seed ", seed, ", ", to_string(from)});
+    ((text += text_of({" -> ", to_string(Steps{mesh})})), ...);
+    text += text_of({", shape ", to_string(s), ": ", what});
     return failure(std::move(text));
   };
   auto [found, thrown] = detail::on_counting_world<Mesh>(
@@ -380,14 +378,14 @@ template <layout_like From, layout_like... Steps, mesh_like Mesh, class Same = s
     if (!To::has_partial) {
       const std::string what = detail::difference(detail::held_values(to, s, rank, found[r].copied),
                                                   detail::held_values(to, s, rank, found[r].moved), same);
-      if (!what.empty()) return wrong(heddle::detail::text_of({"rank ", rank, ", around against straight: ", what}));
+      if (!what.empty()) return wrong(text_of({"rank ", rank, ", around against straight: ", what}));
     }
     const auto lowest = static_cast<std::size_t>(detail::lowest_copy(to, rank));  // moved away already, unless it is r
     straight.push_back(std::move(found[r].copied));
     around.push_back(std::move(found[r].moved));
     std::string what = detail::wrong_copy(to, s, rank, straight[lowest], straight.back(), same);
     if (what.empty()) what = detail::wrong_copy(to, s, rank, around[lowest], around.back(), same);
-    if (!what.empty()) return wrong(heddle::detail::text_of({"rank ", rank, ": ", what}));
+    if (!what.empty()) return wrong(text_of({"rank ", rank, ": ", what}));
   }
   const std::string what =
       detail::difference(detail::whole_from(to, s, straight), detail::whole_from(to, s, around), same);
@@ -412,11 +410,10 @@ template <layout_like... Ls, mesh_like Mesh, std::int64_t... E>
     for (std::size_t b = 0; b < count; ++b)
       for (std::size_t c = 0; c < count; ++c, ++found.cases) {
         if (a == c ? at(a, a) == 0 : at(a, c) <= at(a, b) + at(b, c)) continue;
-        return failure(
-            heddle::detail::text_of({"shape ", to_string(s), ": ", names[a], " -> ", names[c], " is planned to send ",
-                                     std::to_string(at(a, c)), " elements, over ", names[b], " it would be ",
-                                     std::to_string(at(a, b)), " + ", std::to_string(at(b, c))}),
-            found.cases);
+        return failure(text_of({"shape ", to_string(s), ": ", names[a], " -> ", names[c], " is planned to send ",
+                                std::to_string(at(a, c)), " elements, over ", names[b], " it would be ",
+                                std::to_string(at(a, b)), " + ", std::to_string(at(b, c))}),
+                       found.cases);
       }
   return found;
 }

@@ -36,10 +36,9 @@ std::int64_t bytes_held(Trainer& trainer) {
   } else {
     for (int k = 0; k < trainer.stages(); ++k) {
       if (model::of_stage::borrows_embedding(trainer.stage(k)))  // then its gradient is in no flat buffer
-        bytes += static_cast<std::int64_t>(
-            heddle::v0::detail::bytes_of_row(model::of_stage::tied_gradient(trainer.stage(k))));
-      bytes += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(trainer.stage(k).weights()));
-      bytes += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(trainer.stage(k).gradients()));
+        bytes += static_cast<std::int64_t>(bytes_of_row(model::of_stage::tied_gradient(trainer.stage(k))));
+      bytes += static_cast<std::int64_t>(bytes_of_row(trainer.stage(k).weights()));
+      bytes += static_cast<std::int64_t>(bytes_of_row(trainer.stage(k).gradients()));
       bytes += trainer.optimizer_state(k).state_bytes();
     }
   }

@@ -1,4 +1,4 @@
-// heddle/train/branches.hpp: draws the weights of trainers on branches of a mesh axis together, slowly, and merges them.
+// heddle/train/branches.hpp: draws weights of trainers on branches together, and merges them.
 #pragma once
 
 #include <heddle/comm/gathered_words.hpp>
@@ -81,9 +81,9 @@ auto kept_weights(Stage& stage, Optimizer& optimizer) {
 }
 // Memory for such a row.
 template <class Trainer, class Optimizer = typename type_of_bucket<typename Trainer::optimizer_type>::type>
-using kept_buffer = buffer<heddle::v0::detail::element_of<decltype(kept_weights(
-                               std::declval<typename Trainer::stage_type&>(), std::declval<Optimizer&>()))>,
-                           typename Trainer::space>;
+using kept_buffer = buffer<
+    element_of<decltype(kept_weights(std::declval<typename Trainer::stage_type&>(), std::declval<Optimizer&>()))>,
+    typename Trainer::space>;
 
 }  // namespace detail
 
@@ -169,7 +169,7 @@ class branch_exchange {
     const auto size = static_cast<std::int64_t>(row.size());
     if (static_cast<std::int64_t>(memory[k].size()) < size)
       memory[k] = Buffer(queue_of(trainer), size, "weights of branches");
-    const auto sum = heddle::v0::detail::row_at<space>(memory[k].address(), size);
+    const auto sum = row_at<space>(memory[k].address(), size);
     queue_of(trainer).copy(row, sum);
     heddle::v0::all_reduce(queue_of(trainer), group(), sum, plus{});
     return sum;

@@ -1,5 +1,4 @@
-// heddle/train/buckets.hpp: the buckets of a stage, parts of its flat buffers whose gradients are summed over different axes,
-// each with its own ranks and its own optimizer.
+// heddle/train/buckets.hpp: parts of a stage's buffers, summed over different axes.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -190,7 +189,7 @@ typename space_of<Stage>::queue& queue_of_stage(Stage& stage) noexcept {
 // The elements of a row of a stage, to be read.
 template <class Stage, class Row>
 auto read_of_stage(Stage& stage, const Row& row) {
-  using T = heddle::v0::detail::element_of<const Row>;
+  using T = element_of<const Row>;
   return read_on_host<T, space_of<Stage>>(queue_of_stage(stage), row);
 }
 
@@ -205,7 +204,7 @@ auto read_masters([[maybe_unused]] Stage& stage, Optimizer& optimizer) {
 // Room for the elements of a row of a stage, to be written.
 template <class Stage, class Row>
 auto written_of_stage(Stage& stage, const Row& row) {
-  using T = heddle::v0::detail::element_of<const Row>;
+  using T = element_of<const Row>;
   return written_on_host<T, space_of<Stage>>(queue_of_stage(stage), row);
 }
 
@@ -221,11 +220,9 @@ class stage_bucket {
 
   std::int64_t first_element() const noexcept { return begin_; }
   std::int64_t flat_elements() const noexcept { return end_ - begin_; }
-  row_view<scalar, space> weights() {
-    return heddle::v0::detail::part_of_row<space>(stage_.weights(), begin_, end_ - begin_);
-  }
+  row_view<scalar, space> weights() { return part_of_row<space>(stage_.weights(), begin_, end_ - begin_); }
   row_view<sum_of_type<scalar>, space> gradients() {
-    return heddle::v0::detail::part_of_row<space>(stage_.gradients(), begin_, end_ - begin_);
+    return part_of_row<space>(stage_.gradients(), begin_, end_ - begin_);
   }
   /// Those of this bucket; offsets are in the bucket.
   std::vector<entry> parameters() const {
@@ -376,7 +373,6 @@ inline constexpr int buckets_of_optimizer<bucketed_optimizer<Optimizer, Buckets>
 template <class All, class Stage, class Optimizer>
 void keep_gradients(const All&, Stage& stage, Optimizer& optimizer, std::int64_t begin, std::int64_t end) {
   if constexpr (buckets_of_optimizer<All> > 1 && Optimizer::zero_stage >= 2) {
-    using heddle::v0::detail::part_of_row;
     using space = space_of<Stage>;
     queue_of_stage(stage).copy(part_of_row<space>(stage.gradients(), begin, end - begin),
                                part_of_row<space>(optimizer.gradients_of(stage), begin, end - begin));

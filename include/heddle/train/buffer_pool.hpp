@@ -1,4 +1,4 @@
-// heddle/train/buffer_pool.hpp: memory for whole weights and gradients that come and go, kept from one use to the next.
+// heddle/train/buffer_pool.hpp: memory for whole weights and gradients, reused between uses.
 #pragma once
 
 #include <heddle/core/error.hpp>

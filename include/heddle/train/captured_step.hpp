@@ -1,4 +1,4 @@
-// heddle/train/captured_step.hpp: a training step as one graph of the backend's queue, launched by each rank.
+// heddle/train/captured_step.hpp: a training step as one graph of a queue (not run on a GPU).
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -285,7 +285,7 @@ class captured_step {
                               static_cast<double>(run.targets_of_a_step()), run.steps.clip_norm(), step_.address()});
     run.steps.update_at({scalars_there_.address(), step_.address() + 4});
     run.gather_weights();
-    queue.copy(heddle::v0::detail::row_at<Space>(step_.address(), 4), sums_);
+    queue.copy(row_at<Space>(step_.address(), 4), sums_);
   }
 
   buffer<typename contents::input, pinned> inputs_{};

@@ -1,4 +1,4 @@
-// heddle/train/captured_steps.hpp: the policy of a training step that a device gets as one graph.
+// heddle/train/captured_steps.hpp: the policy of steps as one graph (not run on a GPU).
 #pragma once
 
 #include <heddle/train/captured_step.hpp>

@@ -1,5 +1,4 @@
-// heddle/train/cast_backend.hpp: conversions between element types for calls that are given no backend: on the host at once, elsewhere by
-// the kernels of a backend that is kept.
+// heddle/train/cast_backend.hpp: conversions between element types without a given backend.
 #pragma once
 
 #include <heddle/compute/facets.hpp>

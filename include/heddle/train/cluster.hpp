@@ -1,4 +1,4 @@
-// heddle/train/cluster.hpp: a cluster as plans see it: equal devices, and the levels of the network between them.
+// heddle/train/cluster.hpp: a cluster as plans see it: equal devices, and network levels.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

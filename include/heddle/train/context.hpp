@@ -1,4 +1,4 @@
-// heddle/train/context.hpp: context parallelism for trainers: documents of any length, whose tokens several ranks share.
+// heddle/train/context.hpp: context parallelism for trainers: documents of any length.
 #pragma once
 
 #include <heddle/compute/host/merge_partials.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/context_batches.hpp: the documents of one training step on one rank, as microbatches of rows.
+// heddle/train/context_batches.hpp: documents of a step on one rank, as microbatches.
 #pragma once
 
 #include <heddle/context/check.hpp>

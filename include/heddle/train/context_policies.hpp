@@ -1,4 +1,4 @@
-// heddle/train/context_policies.hpp: the policies of context<...>: what carries attention, in which order tokens lie, and who shares which documents.
+// heddle/train/context_policies.hpp: policies of context<...>: carriers, orders, groups.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

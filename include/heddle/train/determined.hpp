@@ -1,4 +1,4 @@
-// heddle/train/determined.hpp: the point where a strategy's determinism replaces sums and stages of a trainer.
+// heddle/train/determined.hpp: where a strategy's determinism replaces sums and stages.
 #pragma once
 
 #include <heddle/core/determinism.hpp>
@@ -24,12 +24,13 @@ struct own_calls_suffice {
   static constexpr bool value = determinism::own_calls<Communicator> >= Determinism::asked;
 };
 
-// That of `mesh_to_mesh` is in train/mesh_to_mesh.hpp.
+// What a strategy's determinism replaces. That of `mesh_to_mesh` is in train/mesh_to_mesh.hpp.
 template <class Determinism>
-struct determined;
+inline constexpr bool determinism_has_header = Determinism::asked < determinism::level::mesh_to_mesh;
 template <class Determinism>
-  requires(Determinism::asked < determinism::level::mesh_to_mesh)
-struct determined<Determinism> {
+struct determined {
+  static_assert(determinism_has_header<Determinism>,
+                "heddle: a strategy with determinism::mesh_to_mesh needs #include <heddle/train/mesh_to_mesh.hpp>");
   static constexpr bool in_trees = false;
   template <class Stage>
   using stage = Stage;
@@ -39,7 +40,7 @@ struct determined<Determinism> {
   static consteval bool fits() {
     using suffices = own_calls_suffice<typename Run::gradient_group, Determinism>;
     static_assert(
-        suffices::value,
+        suffices::value || !determinism_has_header<Determinism>,
         "heddle: this communicator's own reductions may fold in another order in the next run; ask the strategy "
         "for not_guaranteed, or for mesh_to_mesh, whose sums are made of messages");
     return suffices::value;

@@ -1,4 +1,4 @@
-// heddle/train/eager_step.hpp: a training step whose gradient norm is known before any weight changes, given by the host.
+// heddle/train/eager_step.hpp: a step whose gradient norm is known before weights change.
 #pragma once
 
 #include <heddle/core/observer.hpp>

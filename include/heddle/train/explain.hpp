@@ -1,4 +1,4 @@
-// heddle/train/explain.hpp: explains a training strategy: memory, traffic and time on a cluster, before it starts.
+// heddle/train/explain.hpp: explains a strategy before it starts: memory, traffic, time.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -163,7 +163,7 @@ template <class Mesh, class... Tags>
 void add_axes(explanation& e, groups_of_axes& groups, const Mesh& mesh, type_list<Tags...>) {
   const auto add = [&]<class Tag>(std::type_identity<Tag>) {
     const std::vector<int> members = heddle::v0::group<Tag>(mesh, 0);
-    const std::string name = heddle::v0::detail::axis_names(type_list<Tag>{}).front();
+    const std::string name = axis_names(type_list<Tag>{}).front();
     e.axes.push_back({name, static_cast<int>(members.size()), members.size() > 1 ? members[1] - members[0] : 1,
                       e.on.level_of(members).name});
     groups.emplace_back(name, members);

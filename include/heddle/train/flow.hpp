@@ -87,7 +87,7 @@ class model_of {
       using where = typename typed<I>::where;
       if (where::first + where::size > world.size())
         throw config_error(
-            heddle::detail::text_of({"heddle: flow: part ", I, " is on ranks up to ", where::first + where::size - 1,
+            text_of({"heddle: flow: part ", I, " is on ranks up to ", where::first + where::size - 1,
                                      ", and the world has ", world.size(), " ranks"}));
       std::vector<int> ranks(where::size);
       std::iota(ranks.begin(), ranks.end(), where::first);
@@ -95,7 +95,7 @@ class model_of {
     });
     each_edge([&]<std::size_t E>(index<E>) {
       if (!(shape_of<to<E>, operand<E>>() == value_shape<from<E>>()))
-        throw layout_error(heddle::detail::text_of({"heddle: flow: part ", to<E>, " takes the value of part ", from<E>,
+        throw layout_error(text_of({"heddle: flow: part ", to<E>, " takes the value of part ", from<E>,
                                                     " as ", to_string(shape_of<to<E>, operand<E>>()),
                                                     ", another part as ", to_string(value_shape<from<E>>())}));
     });
@@ -182,15 +182,15 @@ class model_of {
   /// In a simulation where each actor takes 1.
   double makespan() const noexcept { return makespan_; }
   friend std::string to_string(const model_of& c) {
-    std::string text = heddle::detail::text_of(
+    std::string text = text_of(
         {count, " parts, ", c.rounds_, " rounds, makespan ", static_cast<std::int64_t>(c.makespan_), "\n"});
     each_part([&]<std::size_t I>(index<I>) {
       using where = typename typed<I>::where;
-      text += heddle::detail::text_of({"part ", I, " on ranks ", where::first, " to ", where::first + where::size - 1,
+      text += text_of({"part ", I, " on ranks ", where::first, " to ", where::first + where::size - 1,
                                        ", ", c.slots_[I], c.slots_[I] == 1 ? " slot" : " slots"});
       each_edge([&]<std::size_t E>(index<E>) {
         if constexpr (to<E> == I)
-          text += heddle::detail::text_of(
+          text += text_of(
               {"; boxed from part ", from<E>, ": ",
                c.template forward_plan<E>().bytes_sent_in_total(c.template value_shape<from<E>>(), sizeof(T)),
                " bytes a round, gradients ",
@@ -399,7 +399,7 @@ class model_of {
       const auto values = x.elements();
       if (values.size_bytes() != bytes.size())
         throw layout_error(
-            heddle::detail::text_of({"heddle: flow: a value has ", values.size(),
+            text_of({"heddle: flow: a value has ", values.size(),
                                      " elements, and parts that take it expect ", bytes.size() / sizeof(T)}));
       std::memcpy(bytes.data(), values.data(), bytes.size());
       m.sends_.bytes += readers * static_cast<std::int64_t>(bytes.size());

@@ -1,4 +1,4 @@
-// heddle/train/further_targets.hpp: a data set whose targets are tokens further on, for heads that predict those.
+// heddle/train/further_targets.hpp: a data set whose targets are tokens further on.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/glancing_distillation.hpp: trains a drafter of blocks by coupled sequential glancing distillation.
+// heddle/train/glancing_distillation.hpp: glancing distillation of a drafter of blocks.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

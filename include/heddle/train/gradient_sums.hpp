@@ -1,4 +1,4 @@
-// heddle/train/gradient_sums.hpp: the gradients of a rank's stages, added up over all ranks that have a share of them.
+// heddle/train/gradient_sums.hpp: gradients of a rank's stages, summed over all ranks.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -135,7 +135,7 @@ class gradient_sums {
     });
     if (tied_ != nullptr) {
       if (!sent_) send_tied(observe);
-      observe("add tied gradients", heddle::v0::detail::bytes_of_row(tied_->tied_gradient()), [&] { add_tied(); });
+      observe("add tied gradients", bytes_of_row(tied_->tied_gradient()), [&] { add_tied(); });
     }
     if (held_.shares())
       observe("add shared gradients", std::size_t{0}, [&] { held_.sum_shared(pipeline_, backend_, tied_ == nullptr); });
@@ -154,14 +154,11 @@ class gradient_sums {
 
   // The part of the flat buffer that is the tied gradient.
   std::pair<std::int64_t, std::int64_t> tied_part() const {
-    using heddle::v0::detail::first_element;
     const row share = tied_->tied_gradient(), all = tied_->stage.gradients();
     const std::int64_t begin = first_element(share) - first_element(all);
     return {begin, begin + static_cast<std::int64_t>(share.size())};
   }
-  row room() noexcept {
-    return heddle::v0::detail::row_at<space>(room_.address(), static_cast<std::int64_t>(room_.size()));
-  }
+  row room() noexcept { return row_at<space>(room_.address(), static_cast<std::int64_t>(room_.size())); }
   template <class Observe>
   void send_tied(Observe& observe) {
     sent_ = true;
@@ -215,7 +212,7 @@ class gradient_sums {
   void reduce(held_type& h, std::int64_t begin, std::int64_t end, Observe& observe) {
     if (begin == end) return;
     const row all = h.stage.gradients();
-    const row part = heddle::v0::detail::part_of_row<space>(all, begin, end - begin);
+    const row part = part_of_row<space>(all, begin, end - begin);
     if (h.gradient_factor != 1)
       compute::run<compute::ops::scale>(backend_, part, static_cast<scalar>(h.gradient_factor));
     [[maybe_unused]] std::conditional_t<Reductions::beside, detail::started_of_buckets<Data>, int> started{};
@@ -227,8 +224,7 @@ class gradient_sums {
       const std::int64_t to = (std::clamp)(end - at, std::int64_t{0}, size);
       if (group.size() > 1 && from < to)
         observe(
-            "reduce gradients",
-            heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)),
+            "reduce gradients", bytes_of_row(part_of_row<space>(mine, from, to - from)),
             [&] {
               if constexpr (Reductions::beside) {
                 static_assert(detail::sums_as_kept<std::remove_reference_t<decltype(optimizer)>>());
@@ -255,8 +251,7 @@ class gradient_sums {
       const row head = h.tied_gradient(), table = h.stage.table_gradient();
       auto& group = detail::group_of_bucket<0>(data_);
       if (group.size() > 1)
-        observe("reduce gradients", heddle::v0::detail::bytes_of_row(head),
-                [&] { Reductions::sums::all_reduce(*queue_, group, head); });
+        observe("reduce gradients", bytes_of_row(head), [&] { Reductions::sums::all_reduce(*queue_, group, head); });
       compute::run<compute::ops::add>(backend_, const_row(table), const_row(head), table);
     }
   }

@@ -1,4 +1,4 @@
-// heddle/train/held_parts.hpp: the stages of a table that one rank holds, and the ranks that share weights with it.
+// heddle/train/held_parts.hpp: the stages that one rank holds, and who shares their weights.
 #pragma once
 
 #include <heddle/core/config.hpp>

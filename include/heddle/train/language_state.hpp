@@ -1,5 +1,4 @@
-// heddle/train/language_state.hpp: the bytes of a language model's weights, gradients and moments as a formula, beside its
-// activations.
+// heddle/train/language_state.hpp: bytes of weights, gradients and moments as a formula.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

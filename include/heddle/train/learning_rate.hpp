@@ -1,4 +1,4 @@
-// heddle/train/learning_rate.hpp: the learning rate of each step, of one's own or linear warm-up and then a cosine.
+// heddle/train/learning_rate.hpp: learning rates: one's own, or warm-up and then a cosine.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/learning_rates.hpp: learning rates beside `warmup_cosine`: constant, linear, warm-up-stable-decay, cosine with restarts.
+// heddle/train/learning_rates.hpp: rates: constant, linear, decay, restarts, and others.
 #pragma once
 
 #include <heddle/core/config.hpp>

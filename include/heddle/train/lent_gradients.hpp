@@ -1,4 +1,4 @@
-// heddle/train/lent_gradients.hpp: whole gradients of a stage that are there only while microbatches add to them.
+// heddle/train/lent_gradients.hpp: whole gradients that exist only while they are summed.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>
@@ -47,8 +47,7 @@ class lent_gradients {
         }
       whole_ = memory_.take(detail::queue_of_stage(stage_), stage_.flat_elements(), memory_type::contents::zeros,
                             "the gradients of a stage");
-      stage_.lend_gradients(
-          heddle::v0::detail::row_at<space>(whole_.address(), static_cast<std::int64_t>(whole_.size())));
+      stage_.lend_gradients(row_at<space>(whole_.address(), static_cast<std::int64_t>(whole_.size())));
     }
   }
   void give_back() {

@@ -1,5 +1,4 @@
-// heddle/train/local_stages.hpp: the pipeline stages that one rank holds, and the sums of gradients that several ranks
-// share.
+// heddle/train/local_stages.hpp: the stages that one rank holds, and shared gradients.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
@@ -81,8 +80,7 @@ class shared_sums {
       const std::size_t n = (std::min)(static_cast<std::size_t>(mine.size()), most_at_once) * (ranks.size() - 1);
       if (static_cast<std::size_t>(queued_room_.size()) < n)
         queued_room_ = buffer<T, Space>(queue, static_cast<std::int64_t>(n), "shares of other ranks");
-      sum_among(queue, pipeline, ranks, mine,
-                heddle::v0::detail::row_at<Space>(queued_room_.address(), static_cast<std::int64_t>(n)), tag,
+      sum_among(queue, pipeline, ranks, mine, row_at<Space>(queued_room_.address(), static_cast<std::int64_t>(n)), tag,
                 adds<Backend>{&backend});
     } else {
       written_on_host<T, Space> here(compute::queue_of(backend), mine);
@@ -225,14 +223,13 @@ class local_stages {
       const row tied = mine.tied_gradient();
       const auto elements = static_cast<std::int64_t>(all.size()), shared = static_cast<std::int64_t>(tied.size());
       const bool inside = shared > 0 && !mine.borrows();
-      const std::int64_t begin =
-          inside ? heddle::v0::detail::first_element(tied) - heddle::v0::detail::first_element(all) : elements;
+      const std::int64_t begin = inside ? first_element(tied) - first_element(all) : elements;
       const std::int64_t end = inside ? begin + shared : elements;
       // Padding behind a copy of the embedding is not there in a replica that borrows one.
       bool more = false;
       for (const auto& p : mine.stage.parameters()) more = more || p.offset >= end;
       const auto part = [&](std::int64_t first, std::int64_t last) {
-        return heddle::v0::detail::part_of_row<space>(all, first, last - first);
+        return part_of_row<space>(all, first, last - first);
       };
       for (const row rest : {part(0, begin), more ? part(end, elements) : part(0, 0)})
         sums_.add(pipeline, backend, r.ranks, rest, replica_tag);

@@ -1,4 +1,4 @@
-// heddle/train/make_trainer.hpp: makes a trainer from a strategy, a model, a world and options; types are deduced.
+// heddle/train/make_trainer.hpp: makes a trainer, with deduced types.
 #pragma once
 
 #include <heddle/train/trainable.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/masked_targets.hpp: data sets for masked models: random masks, jumps of trajectories.
+// heddle/train/masked_targets.hpp: data for masked models: random masks, trajectories.
 #pragma once
 
 #include <heddle/core/error.hpp>

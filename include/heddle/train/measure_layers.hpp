@@ -1,4 +1,4 @@
-// heddle/train/measure_layers.hpp: measures the time of each layer of a model, for partitions of layers.
+// heddle/train/measure_layers.hpp: measures the time of each layer, for partitions.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
@@ -87,7 +87,7 @@ measured_parts<Verbs> measure_parts(World& world, const typename Model::config& 
     queue.copy(numbers, in);
     queue.copy(numbers, dout);
     queue.wait();
-    const auto row = [&](buffer<scalar, space>& of) { return heddle::v0::detail::row_at<space>(of.address(), n); };
+    const auto row = [&](buffer<scalar, space>& of) { return row_at<space>(of.address(), n); };
     std::int64_t weights = 0;
     for (const auto& p : stage.parameters()) weights += p.count;
     buffer<scalar, space> others(queue,

@@ -1,4 +1,4 @@
-// heddle/train/measure_machine.hpp: measures this machine for plans: its rates, and the kernels of a model as a profile.
+// heddle/train/measure_machine.hpp: measures this machine and a model's kernels.
 #pragma once
 
 #include <heddle/comm/launch.hpp>
@@ -122,7 +122,7 @@ void measure_kernels(cluster& here, const typename Model::config& config, std::s
   for (std::int64_t n = 1 << 10; n <= 1 << 22; n *= 16) {
     buffer<scalar, space_of<Backend>> p(queue, n), g(queue, n), m(queue, n), v(queue, n);
     for (auto* const x : {&p, &g, &m, &v}) queue.zero(*x);
-    const auto row = [&](auto& x) { return heddle::v0::detail::row_at<space_of<Backend>>(x.address(), n); };
+    const auto row = [&](auto& x) { return row_at<space_of<Backend>>(x.address(), n); };
     for (int i = 0; i < repeats; ++i) {
       const std::int64_t begin = now_ns();
       detail::rule_kernels<optimizers::by_default>::update<scalar>(kernels, row(p), row(g), std::array{row(m), row(v)},

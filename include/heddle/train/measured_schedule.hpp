@@ -1,4 +1,4 @@
-// heddle/train/measured_schedule.hpp: a measured pipeline step beside its simulation with the measured times.
+// heddle/train/measured_schedule.hpp: a measured step beside its simulation.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/memory_forecast.hpp: the memory that a strategy takes on a rank, computed before any of it is allocated.
+// heddle/train/memory_forecast.hpp: a strategy's memory on a rank, before any is taken.
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/mesh_to_mesh.hpp: training with the same bits on any number of data-parallel ranks and pipeline stages.
+// heddle/train/mesh_to_mesh.hpp: training with the same bits on any number of ranks.
 #pragma once
 
 #include <heddle/collective/determined.hpp>
@@ -20,6 +20,7 @@
 #include <heddle/train/determined.hpp>
 #include <heddle/train/steps.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -57,12 +58,10 @@ class stage_in_trees : public Stage {
   }
   template <class... Rows>
   void backward(int slot, const batch_type& b, const Rows&... rows) {
-    begin_leaf();
     Stage::backward(slot, b, rows...);
     end_leaf();
   }
   void backward_weight(int slot, const batch_type& b) {
-    begin_leaf();
     Stage::backward_weight(slot, b);
     end_leaf();
   }
@@ -70,27 +69,30 @@ class stage_in_trees : public Stage {
  private:
   std::int64_t own_elements() noexcept { return this->borrows_embedding() ? this->tied_elements() : 0; }
   std::int64_t elements() noexcept { return this->flat_elements() + own_elements(); }
-  // f(row of the stage, the same of a digit) for the flat gradients, and for those of a head apart from them.
-  template <class F>
-  void each(std::size_t digit, F&& f) {
-    auto& room = digits_.at(digit);
-    const std::int64_t flat = this->flat_elements(), own = own_elements();
-    f(this->gradients(), heddle::v0::detail::row_at<space>(room.address(), flat));
-    if (own > 0) f(this->tied_gradient(), heddle::v0::detail::row_at<space>(room.address() + flat, own));
-  }
-  void begin_leaf() {
-    if (leaf_ == 0) return;
-    each(static_cast<std::size_t>(std::countr_zero(leaf_)), [this](auto mine, auto digit) {
-      this->queue().copy(mine, digit);
-      this->queue().zero(mine);
-    });
-  }
+  // Adds the digits that are set to what the last microbatch gave, and leaves the sum in the next digit, unless it is the whole. A block at a
+  // time, so that each number comes from memory once and goes there once.
   void end_leaf() {
-    for (std::size_t k = 0; ((leaf_ >> k) & 1) != 0; ++k)
-      each(k, [](auto mine, auto digit) {
-        for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = digit[i] + mine[i];
-      });
+    const auto set = static_cast<std::size_t>(std::countr_one(leaf_));
     ++leaf_;
+    const std::int64_t flat = this->flat_elements();
+    carry(this->gradients(), 0, set);
+    if (own_elements() > 0) carry(this->tied_gradient(), flat, set);  // of a head apart from the flat gradients
+  }
+  template <class Row>
+  void carry(const Row& mine, std::int64_t at, std::size_t set) {
+    constexpr std::size_t block = 1024;
+    for (std::size_t begin = 0; begin < mine.size(); begin += block) {
+      const std::size_t n = (std::min)(block, mine.size() - begin);
+      sum* const x = mine.data() + begin;
+      const auto digit = [&](std::size_t k) { return digits_[k].data() + at + begin; };
+      for (std::size_t k = 0; k < set; ++k) add(digit(k), x, n);
+      if (set == digits_.size()) continue;
+      std::copy_n(x, n, digit(set));
+      std::fill_n(x, n, sum{});
+    }
+  }
+  static void add(const sum* __restrict digit, sum* __restrict to, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) to[i] = digit[i] + to[i];
   }
 
   std::vector<buffer<sum, space>> digits_{};
@@ -146,8 +148,7 @@ struct in_trees_for {
 // A stage's parameters and microbatches must be such that every mesh adds the same numbers in the same tree.
 inline void require_trees(int microbatches, int ranks, std::int64_t batch, int other_ranks, bool shared) {
   const auto refuse = [](const char* what, const char* expected, std::int64_t got) {
-    throw config_error(heddle::v0::detail::text_of(
-        {"heddle: determinism::mesh_to_mesh: ", what, ": expected ", expected, ", got ", got}));
+    throw config_error(text_of({"heddle: determinism::mesh_to_mesh: ", what, ": expected ", expected, ", got ", got}));
   };
   if (!std::has_single_bit(static_cast<unsigned>(microbatches)))
     refuse("microbatches of a step on each rank", "a power of two", microbatches);
@@ -169,15 +170,15 @@ inline void require_weights_in_order(schedule::table_view table) {
       if (a.stage == s &&
           (a.kind == schedule::action_kind::backward || a.kind == schedule::action_kind::backward_weight)) {
         if (a.microbatch != next)
-          throw config_error(heddle::v0::detail::text_of(
-              {"heddle: determinism::mesh_to_mesh: weight gradients of stage ", s, ": expected those of microbatch ",
-               next, ", got those of ", static_cast<int>(a.microbatch), "; take a schedule that has them in order"}));
+          throw config_error(text_of({"heddle: determinism::mesh_to_mesh: weight gradients of stage ", s,
+                                      ": expected those of microbatch ", next, ", got those of ",
+                                      static_cast<int>(a.microbatch), "; take a schedule that has them in order"}));
         ++next;
       }
     if (next != table.microbatches())  // what is in digits would be left out
-      throw config_error(heddle::v0::detail::text_of(
-          {"heddle: determinism::mesh_to_mesh: microbatches with weight gradients of stage ", s, ": expected ",
-           table.microbatches(), ", got ", next, "; take a schedule in which all microbatches go through all stages"}));
+      throw config_error(text_of({"heddle: determinism::mesh_to_mesh: microbatches with weight gradients of stage ", s,
+                                  ": expected ", table.microbatches(), ", got ", next,
+                                  "; take a schedule in which all microbatches go through all stages"}));
   }
 }
 

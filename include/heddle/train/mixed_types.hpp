@@ -1,5 +1,4 @@
-// heddle/train/mixed_types.hpp: refuses element types of a `precision` that do not fit a model's, and addresses the bits of stochastic
-// rounding.
+// heddle/train/mixed_types.hpp: checks a `precision`, and addresses stochastic rounding.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

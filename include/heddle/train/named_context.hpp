@@ -1,4 +1,4 @@
-// heddle/train/named_context.hpp: the context of a loss over named parameters: parameters, backend and world.
+// heddle/train/named_context.hpp: a loss's parameters, backend and world.
 #pragma once
 
 #include <heddle/compute/einsum.hpp>
@@ -106,9 +106,8 @@ class named_context {
         "gradient has the shape of its parameter");
     if constexpr (fits) {
       if (!(g.shape() == target.shape())) {
-        throw layout_error(
-            heddle::detail::text_of({"heddle: add_gradient: the parameter ", Path.view(), " is of shape ",
-                                     to_string(target.shape()), ", its gradient was given as ", to_string(g.shape())}));
+        throw layout_error(text_of({"heddle: add_gradient: the parameter ", Path.view(), " is of shape ",
+                                    to_string(target.shape()), ", its gradient was given as ", to_string(g.shape())}));
       }
       heddle::v0::detail::require_held(detail::as_sharded(target));
       if (gradient_scale_ == T(0)) return;  // the same on all ranks

@@ -1,4 +1,4 @@
-// heddle/train/named_parameters.hpp: a rank's part of every parameter of a model and its gradient, laid out by name rules.
+// heddle/train/named_parameters.hpp: a rank's parts of named parameters, by name rules.
 #pragma once
 
 #include <heddle/layout/gradient.hpp>

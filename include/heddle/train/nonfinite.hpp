@@ -62,12 +62,11 @@ nonfinite_finding find_nonfinite_in(Held& held, Backend& backend) {
   using space = space_of<stage_type>;
   nonfinite_finding found;
   const auto is_finite = [&](const auto& kept, std::int64_t begin, const auto& p) {
-    using element = heddle::v0::detail::element_of<decltype(kept)>;
+    using element = element_of<decltype(kept)>;
     bool finite = true;
     for_kept_part(
         p, begin, static_cast<std::size_t>(kept.size()), [&](std::int64_t, std::int64_t count, std::int64_t at) {
-          finite = compute::all_finite(
-              backend, row_view<const element, space>(heddle::v0::detail::part_of_row<space>(kept, at, count)));
+          finite = compute::all_finite(backend, row_view<const element, space>(part_of_row<space>(kept, at, count)));
         });
     return finite;
   };

@@ -1,4 +1,4 @@
-// heddle/train/observed_world.hpp: a world whose communicators report the collectives that layers call.
+// heddle/train/observed_world.hpp: a world that reports the collectives of layers.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/optimizer_of_strategy.hpp: the optimizer that a strategy gives the stages of a trainer, and its start from their weights.
+// heddle/train/optimizer_of_strategy.hpp: the optimizer of a strategy, and its start.
 #pragma once
 
 #include <heddle/tensor/memory_space.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/optimizer_rule.hpp: rules of optimizers as policies: their options, state for each element, and update.
+// heddle/train/optimizer_rule.hpp: rules of optimizers: options, state and update.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -42,7 +42,7 @@ enum class slot_shape { nothing, elements, rows, columns };
 namespace detail {
 
 [[noreturn]] inline void refuse_setting(const char* name, const std::string& got, const char* accepted) {
-  throw config_error(heddle::detail::text_of({"heddle: ", name, " must be ", accepted, ", got ", got}));
+  throw config_error(text_of({"heddle: ", name, " must be ", accepted, ", got ", got}));
 }
 inline void require_fraction(const char* name, double x) {
   if (!(x >= 0 && x < 1)) refuse_setting(name, number_text(x), "in [0, 1)");

@@ -1,4 +1,4 @@
-// heddle/train/optimizer_shards.hpp: the part of a flat buffer of parameters that a rank owns under ZeRO, and its weights and gradients.
+// heddle/train/optimizer_shards.hpp: the part of a flat buffer that a rank owns (ZeRO).
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -140,7 +140,7 @@ class optimizer_shards {
   }
   template <class Row>
   static auto as_const(const Row& x) noexcept {
-    return row_view<const heddle::v0::detail::element_of<const Row>, Space>(x);
+    return row_view<const element_of<const Row>, Space>(x);
   }
   // Behind the last element, whatever a buffer's size is.
   static constexpr std::int64_t to_the_end = (std::numeric_limits<std::int64_t>::max)();
@@ -255,12 +255,12 @@ class optimizer_shards {
 
   template <class U>
   static row_view<U, Space> all_of(buffer<U, Space>& b) noexcept {
-    return heddle::v0::detail::row_at<Space>(b.address(), static_cast<std::int64_t>(b.size()));
+    return row_at<Space>(b.address(), static_cast<std::int64_t>(b.size()));
   }
   // Elements [begin, end) of a row.
   template <class Row>
   static auto part_of(const Row& flat, std::int64_t begin, std::int64_t end) noexcept {
-    return heddle::v0::detail::part_of_row<Space>(flat, begin, end - begin);
+    return part_of_row<Space>(flat, begin, end - begin);
   }
 
   [[no_unique_address]] heddle::v0::detail::kept_queue<Space> queue_;

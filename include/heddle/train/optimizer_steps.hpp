@@ -1,4 +1,4 @@
-// heddle/train/optimizer_steps.hpp: the optimizer steps of all stages of a rank, clipped, and taken back.
+// heddle/train/optimizer_steps.hpp: optimizer steps of all stages, clipped or taken back.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
@@ -94,7 +94,7 @@ class optimizer_steps {
         optimizer.add_counted_squares(backend_, const_sum_row(optimizer.gradients_of(stage)),
                                       scalar_view<double, space>(sums_.address() + k, {}));
       });
-    return heddle::v0::detail::row_at<space>(sums_.address(), held_.size());
+    return row_at<space>(sums_.address(), held_.size());
   }
 
   void begin() {

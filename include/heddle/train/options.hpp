@@ -33,12 +33,12 @@ inline void require_clip_norm(double norm) {
 }
 inline void refuse_other_constants(const char* rule, const adamw_options& constants) {
   if (constants != adamw_options{})
-    throw config_error(heddle::detail::text_of({"heddle: options.adamw is set and the strategy's optimizer is ", rule,
-                                                "; set options.optimizer = ", rule, "::options{...}"}));
+    throw config_error(text_of({"heddle: options.adamw is set and the strategy's optimizer is ", rule,
+                                "; set options.optimizer = ", rule, "::options{...}"}));
 }
 inline config_error other_rule_of_options(const char* rule, const std::string& got) {
-  return config_error(heddle::detail::text_of(
-      {"heddle: options.optimizer has the options of another rule (", got, ") than the strategy's, ", rule}));
+  return config_error(
+      text_of({"heddle: options.optimizer has the options of another rule (", got, ") than the strategy's, ", rule}));
 }
 // The options of the strategy's rule: of the default one `options.adamw`, of others `options.optimizer`. Errors: `config_error` where those of
 // another are set.

@@ -1,4 +1,4 @@
-// heddle/train/paper_rank.hpp: one rank of a strategy on paper: memory, traffic and computation of a step.
+// heddle/train/paper_rank.hpp: one rank on paper: memory, traffic, computation of a step.
 #pragma once
 
 #include <heddle/compute/rounded_weights.hpp>
@@ -441,14 +441,14 @@ class paper_step {
     }
     auto boundary(const schedule::action& a) {
       const std::int64_t n = held_.at(a.stage).stage.boundary_elements(samples_of(a.microbatch));
-      return heddle::v0::detail::row_at<model::paper_memory>(in_.address(), n);
+      return row_at<model::paper_memory>(in_.address(), n);
     }
 
     // Runs the action on a microbatch of its own: what comes before it is not counted.
     void compute(stage_type& stage, paper_work& w, int microbatch) {
       const typename types::batch batch = batch_of(w, microbatch);
       const auto rows = [&](row& of) {
-        return heddle::v0::detail::row_at<model::paper_memory>(of.address(), stage.boundary_elements(w.samples));
+        return row_at<model::paper_memory>(of.address(), stage.boundary_elements(w.samples));
       };
       const auto in = rows(in_), out = rows(out_);
       const auto from_here = [&] {

@@ -1,4 +1,4 @@
-// heddle/train/peak_bytes.hpp: the most memory that a rank of a static strategy needs, as a constant.
+// heddle/train/peak_bytes.hpp: the most memory of a rank of a static strategy, as a constant.
 #pragma once
 
 #include <heddle/mesh/mesh.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/pipeline_axis.hpp: the mesh axis along which a model is cut into pipeline stages, as a policy.
+// heddle/train/pipeline_axis.hpp: the mesh axis of pipeline stages, as a policy.
 #pragma once
 
 #include <heddle/mesh/mesh.hpp>

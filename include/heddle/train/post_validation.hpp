@@ -1,4 +1,4 @@
-// heddle/train/post_validation.hpp: policies of a step that does not wait for the global gradient norm, but validates it afterwards.
+// heddle/train/post_validation.hpp: steps that validate the gradient norm afterwards.
 #pragma once
 
 #include <heddle/train/step_ahead.hpp>

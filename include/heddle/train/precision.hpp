@@ -1,4 +1,4 @@
-// heddle/train/precision.hpp: the element types of weights, reduced gradients, master weights and moments, as a policy.
+// heddle/train/precision.hpp: element types of weights, gradients, masters and moments.
 #pragma once
 
 #include <heddle/core/float8.hpp>

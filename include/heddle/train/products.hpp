@@ -1,4 +1,4 @@
-// heddle/train/products.hpp: the part of a precision that rounds the operands of products, and the backends that do.
+// heddle/train/products.hpp: the policy that rounds operands of products, and backends.
 #pragma once
 
 #include <heddle/compute/bf16_products.hpp>

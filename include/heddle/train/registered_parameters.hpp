@@ -1,4 +1,4 @@
-// heddle/train/registered_parameters.hpp: memory for gradients and weights of a rank's stages that the communicators which sum and gather them have registered.
+// heddle/train/registered_parameters.hpp: weights and gradients in registered memory.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>
@@ -136,14 +136,14 @@ class registered_parameters {
   std::byte* kept(memory_type memory, queue_type& queue, std::size_t bytes) {
     if (memory == nullptr) return nullptr;
     auto* const first = static_cast<std::byte*>(memory->memory());
-    queue.zero(heddle::v0::detail::row_at<space>(first, static_cast<std::int64_t>(bytes)));
+    queue.zero(row_at<space>(first, static_cast<std::int64_t>(bytes)));
     all_.push_back(std::move(memory));
     return first;
   }
   template <class T>
   auto row_of(std::byte* first, std::int64_t elements) {
     bytes_ += static_cast<std::size_t>(elements) * sizeof(T);
-    return heddle::v0::detail::row_at<space>(reinterpret_cast<T*>(first), elements);
+    return row_at<space>(reinterpret_cast<T*>(first), elements);
   }
 
   void put_stage(stage_type& stage, Data& data) {

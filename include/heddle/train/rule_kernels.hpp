@@ -1,4 +1,4 @@
-// heddle/train/rule_kernels.hpp: one kernel for the steps of any rule, on the host and where queues launch kernels.
+// heddle/train/rule_kernels.hpp: one kernel for the steps of any rule, on host and device.
 #pragma once
 
 #include <heddle/compute/facets.hpp>
@@ -47,7 +47,7 @@ struct rule_body {
   HEDDLE_HD void operator()(std::int64_t i) const {
     T w = p[i], slot[room] = {};
     for (int k = 0; k < moments; ++k) slot[k] = m[k][i];
-    step(w, heddle::v0::detail::converted<T>(g[i]) * grad_scale, slot, scalars);
+    step(w, converted<T>(g[i]) * grad_scale, slot, scalars);
     p[i] = w;
     for (int k = 0; k < moments; ++k) m[k][i] = slot[k];
   }
@@ -120,7 +120,7 @@ void launch_rule(Backend& backend, std::int64_t n, const Body& body, const Rows&
 template <class T, class Backend>
 void round_weights(Backend& backend, auto masters, auto weights) {
   const row_view<const T, space_of<Backend>> exact(masters);
-  if constexpr (std::is_same_v<T, heddle::v0::detail::element_of<decltype(weights)>>)
+  if constexpr (std::is_same_v<T, element_of<decltype(weights)>>)
     compute::queue_of(backend).copy(exact, weights);
   else
     compute::cast(backend, exact, weights);
@@ -192,7 +192,7 @@ struct rule_kernels {
   template <class T>
   static void update_at(auto& backend, auto p, auto g, const auto& m, const step_at<T>& at) {
     const auto body = filled<false>(p, g, m, step<T>{});
-    using gradient = heddle::v0::detail::element_of<decltype(g)>;
+    using gradient = element_of<decltype(g)>;
     launch(backend, rule_body_at<Rule, T, gradient>{at.scalars, at.grad_scale, body}, p, g, m);
   }
   template <class T>
@@ -204,8 +204,7 @@ struct rule_kernels {
  private:
   template <bool Back, class T>
   static auto filled(auto p, auto g, const auto& m, const step<T>& s) {
-    using heddle::v0::detail::first_element;
-    rule_body<Rule, T, heddle::v0::detail::element_of<decltype(g)>, Back> body{
+    rule_body<Rule, T, element_of<decltype(g)>, Back> body{
         s.scalars, static_cast<T>(s.grad_scale), first_element(p), first_element(g), {}};
     for (std::size_t k = 0; k < m.size(); ++k) body.m[k] = first_element(m[k]);
     return body;

@@ -1,4 +1,4 @@
-// heddle/train/run_state.hpp: the state of a training run on one rank, and the parts of a step over it.
+// heddle/train/run_state.hpp: the state of a training run on one rank, and parts of a step.
 #pragma once
 
 #include <heddle/core/error.hpp>

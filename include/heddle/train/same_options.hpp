@@ -42,8 +42,8 @@ void require_same_options(Communicator& all, const std::string& mine) {
   first.resize(static_cast<std::size_t>(length));
   all.broadcast(std::span<char>(first), 0);
   if (first == mine) return;
-  throw config_error(heddle::detail::text_of(
-      {"heddle: rank ", all.rank(), " has other options than rank 0: ", mine, "; rank 0: ", first}));
+  throw config_error(
+      text_of({"heddle: rank ", all.rank(), " has other options than rank 0: ", mine, "; rank 0: ", first}));
 }
 
 }  // namespace heddle::inline v0::train

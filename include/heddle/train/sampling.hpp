@@ -1,4 +1,4 @@
-// heddle/train/sampling.hpp: text from the model in training, token by token, on the mesh it trains on.
+// heddle/train/sampling.hpp: text from the model in training, token by token, on its mesh.
 #pragma once
 
 #include <heddle/core/type_list.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/save.hpp: saves a trainer's state and brings it back, on the same mesh or another one.
+// heddle/train/save.hpp: saves a trainer's state and brings it back, on any mesh.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -180,7 +180,7 @@ std::string find_checked_save(Communicator& all, const std::filesystem::path& fo
 // The model and the element types of its weights and activations, as a manifest has them.
 template <class Trainer>
 std::string model_of(Trainer& trainer) {
-  return heddle::detail::text_of({to_string(trainer.options().model), ' ', io::dtype_name<typename Trainer::scalar>()});
+  return text_of({to_string(trainer.options().model), ' ', io::dtype_name<typename Trainer::scalar>()});
 }
 
 // Calls f(stage, optimizer, group) for each bucket of this rank's stages, in an order that is the same on the ranks of

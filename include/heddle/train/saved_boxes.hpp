@@ -1,4 +1,4 @@
-// heddle/train/saved_boxes.hpp: the boxes of whole tensors that a rank's part of a parameter is, as saves write and read them.
+// heddle/train/saved_boxes.hpp: boxes of whole tensors that a rank's part of a parameter is.
 #pragma once
 
 #include <heddle/core/config.hpp>

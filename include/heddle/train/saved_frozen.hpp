@@ -1,4 +1,4 @@
-// heddle/train/saved_frozen.hpp: saves and reads frozen parameters that change between steps, such as selection biases of routers.
+// heddle/train/saved_frozen.hpp: saves frozen parameters that change, such as biases.
 #pragma once
 
 #include <heddle/io/checkpoint.hpp>
@@ -31,8 +31,7 @@ bool saves_frozen_of([[maybe_unused]] const Stage& stage) {
 template <class Stage, class F>
 void each_saved_frozen(Stage& stage, F&& f) {
   for (const auto& p : stage.frozen_parameters())
-    if (p.count > 0)
-      f(p, heddle::v0::detail::part_of_row<typename Stage::space>(stage.frozen_weights(), p.offset, p.count));
+    if (p.count > 0) f(p, part_of_row<typename Stage::space>(stage.frozen_weights(), p.offset, p.count));
 }
 
 // Each logical element once over all ranks. Returns the bytes that this rank wrote.

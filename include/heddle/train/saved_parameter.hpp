@@ -1,4 +1,4 @@
-// heddle/train/saved_parameter.hpp: the part of a parameter's record, whatever record its stage has, that saves and checks of a trainer's state read.
+// heddle/train/saved_parameter.hpp: what saves read of a parameter's record.
 #pragma once
 
 #include <heddle/core/config.hpp>

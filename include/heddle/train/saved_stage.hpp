@@ -1,4 +1,4 @@
-// heddle/train/saved_stage.hpp: the saved state of a stage: weights, masters and the moments of its optimizer's rule, each in its element type.
+// heddle/train/saved_stage.hpp: the saved state of a stage: weights, masters and moments.
 #pragma once
 
 #include <heddle/core/text.hpp>
@@ -33,15 +33,15 @@ struct saved_optimizer<sharded_optimizer<T, Rule, Precision, Zero, Space>> {
     if constexpr (has_kernels_of_backend<Rule>)
       return {};
     else
-      return heddle::detail::text_of({" optimizer=", Rule::name});
+      return text_of({" optimizer=", Rule::name});
   }
   static std::string types() {
     if constexpr (optimizer_type::is_plain)
       return {};
     else
-      return heddle::detail::text_of({" weights=", io::dtype_name<typename optimizer_type::weight_type>(),
-                                      " masters=", io::dtype_name<typename optimizer_type::master_type>(),
-                                      " moments=", io::dtype_name<typename optimizer_type::moment_type>()});
+      return text_of({" weights=", io::dtype_name<typename optimizer_type::weight_type>(),
+                      " masters=", io::dtype_name<typename optimizer_type::master_type>(),
+                      " moments=", io::dtype_name<typename optimizer_type::moment_type>()});
   }
 };
 template <class Optimizer, int Buckets>

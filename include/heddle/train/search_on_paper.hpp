@@ -138,7 +138,7 @@ search_costs paper_costs(options<typename Model::config, any_learning_rate> o, c
   detail::add_axes(places, groups, mesh, typename mesh_type::tags{});
   const bool alone = axis < 0 || mesh.extents()[static_cast<std::size_t>((std::max)(axis, 0))] == 1;
   std::string extents;
-  const auto names = heddle::v0::axis_names<mesh_type>();
+  const auto names = axis_names<mesh_type>();
   for (std::size_t a = 0; a < names.size(); ++a)
     extents += (a == 0 ? "" : ",") + names[a] + "=" +
                std::to_string(static_cast<int>(a) == axis && !alone ? 3 : mesh.extents()[a]);
@@ -234,7 +234,7 @@ explanation explain_choice(options<typename Model::config, any_learning_rate> o,
   if (o.recompute.empty()) o.recompute = "none";
   require_compiled(choice, {.zero = {0, 1, 2, 3},
                             .dtypes = {detail::dtype_of_choice<Model, Strategy<0>>()},
-                            .axes = heddle::v0::axis_names<typename Strategy<0>::mesh>()});
+                            .axes = axis_names<typename Strategy<0>::mesh>()});
   const auto mesh = parse_mesh<typename Strategy<0>::mesh>(choice.mesh);
   return detail::with_zero_stage(choice.zero, [&]<int Zero>() { return explain<Model, Strategy<Zero>>(o, mesh, on); });
 }
@@ -253,7 +253,7 @@ search_result search_on_paper(const options<typename Model::config, any_learning
   space.device_bytes = on.memory;
   space.dtype = detail::dtype_of_choice<Model, Strategy<0>>();
   const auto refused = [](reason_kind kind, const error& e) {
-    return search_reason{kind, std::string(heddle::v0::detail::without_prefix(e.what())), 0};
+    return search_reason{kind, std::string(without_prefix(e.what())), 0};
   };
   space.exact = [&](const strategy_choice& choice) -> search_score {
     try {

@@ -1,5 +1,4 @@
-// heddle/train/sharded_optimizer.hpp: an optimizer's rule over one rank's flat parameters, its state whole or sharded over the ranks
-// that hold them (ZeRO), with element types of their own for weights, reduced gradients, master weights and moments.
+// heddle/train/sharded_optimizer.hpp: an optimizer's rule over flat parameters (ZeRO).
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -215,7 +214,7 @@ class sharded_optimizer : public optimizer_shards<T, Zero, Space> {
   {
     if constexpr (keeps_masters) convert(kept_of(weights), masters());
     if constexpr (!std::is_same_v<weight_type, T> && on_host) {
-      for (T& w : weights) w = static_cast<T>(compute::detail::converted<weight_type>(w));
+      for (T& w : weights) w = static_cast<T>(converted<weight_type>(w));
     } else if constexpr (!std::is_same_v<weight_type, T>) {
       buffer<weight_type, Space> rounded(*queue_, static_cast<std::int64_t>(weights.size()), "weights being rounded");
       convert(weights, all_of(rounded));
@@ -271,8 +270,7 @@ class sharded_optimizer : public optimizer_shards<T, Zero, Space> {
     if constexpr (nearest && keeps_masters) {
       work(masters());
       const row mine = kept_of(weights);
-      for (std::size_t i = 0; i < mine.size(); ++i)
-        mine[i] = compute::detail::converted<T>(compute::detail::converted<weight_type>(masters()[i]));
+      for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = converted<T>(converted<weight_type>(masters()[i]));
     }
   }
 
@@ -406,7 +404,6 @@ class sharded_optimizer : public optimizer_shards<T, Zero, Space> {
   }
   template <class From, class To>
   void convert(const From& x, const To& y) const {
-    using heddle::v0::detail::element_of;
     casts_.template convert<element_of<const From>, element_of<const To>>(*queue_, as_const(x), y);
   }
   template <class Communicator>

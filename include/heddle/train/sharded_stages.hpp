@@ -1,5 +1,4 @@
-// heddle/train/sharded_stages.hpp: gathers the weights of a rank's stages around their use (ZeRO-3), and counts what weights,
-// gradients and moments take.
+// heddle/train/sharded_stages.hpp: gathers weights of stages around their use (ZeRO-3).
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -216,9 +215,9 @@ class sharded_stages {
           const auto weights = stage.weights();
           const auto gather = [&] { optimizer.gather(group, weights); };
           if constexpr (zero_stage == 0)  // nothing to gather
-            observe("gather weights", heddle::v0::detail::bytes_of_row(weights), gather);
+            observe("gather weights", bytes_of_row(weights), gather);
           else
-            observe("gather weights", heddle::v0::detail::bytes_of_row(weights), gather, group);
+            observe("gather weights", bytes_of_row(weights), gather, group);
         });
         model::of_stage::weights_written(h.stage);
       });
@@ -398,7 +397,7 @@ class sharded_stages {
     buffer<scalar, space>& to = of(h).memory;
     to = held_.memory().of_weights().take(detail::queue_of_stage(h.stage), h.stage.flat_elements(), holds,
                                           "the gathered weights of a stage");
-    h.stage.lend_weights(heddle::v0::detail::row_at<space>(to.address(), h.stage.flat_elements()));
+    h.stage.lend_weights(row_at<space>(to.address(), h.stage.flat_elements()));
   }
   void give_back(held_type& h) {
     whole_weights& w = of(h);
@@ -411,18 +410,18 @@ class sharded_stages {
     whole_weights& w = of(h);
     if (w.users == 0) lend(h, memory_type::contents::any);
     if (w.users++ > 0 || alone()) return;
-    const row to = heddle::v0::detail::row_at<space>(w.memory.address(), static_cast<std::int64_t>(w.memory.size()));
+    const row to = row_at<space>(w.memory.address(), static_cast<std::int64_t>(w.memory.size()));
     const auto start = [&] {
       detail::for_each_bucket(h.stage, h.optimizer, [&](auto& stage, auto& optimizer, auto bucket) {
         constexpr int k = decltype(bucket)::value;
-        optimizer.start_gather(detail::group_of_bucket<k>(group_),
-                               heddle::v0::detail::part_of_row<space>(to, detail::first_element_of(stage),
-                                                                      model::of_stage::flat_elements(stage)),
-                               w.under_way.template get<k>());
+        optimizer.start_gather(
+            detail::group_of_bucket<k>(group_),
+            part_of_row<space>(to, detail::first_element_of(stage), model::of_stage::flat_elements(stage)),
+            w.under_way.template get<k>());
       });
       return &w.under_way;  // a result: what is started is not complete (`testing::faults` does not leave it out)
     };
-    observe("gather weights", heddle::v0::detail::bytes_of_row(to), start, detail::group_of_bucket<0>(group_));
+    observe("gather weights", bytes_of_row(to), start, detail::group_of_bucket<0>(group_));
   }
   void drop(held_type& h) {
     if (--of(h).users == 0) give_back(h);

@@ -1,4 +1,4 @@
-// heddle/train/share_windows.hpp: shares of a flat buffer in windows, for what travels in rooms that do not grow with it.
+// heddle/train/share_windows.hpp: shares of a flat buffer in windows of bounded size.
 #pragma once
 
 #include <algorithm>

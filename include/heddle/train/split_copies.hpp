@@ -31,14 +31,13 @@ copy_share<T> share_of_copies(std::span<T> row, place_in_group copies) {
 // Puts the parts of all those ranks together, on each of them. Called on all ranks of `group` together.
 template <class Stage, class Group, class Row>
 void gather_copies(Stage& stage, Group& group, const Row& row) {
-  using T = heddle::v0::detail::element_of<const Row>;
+  using T = element_of<const Row>;
   using space = space_of<Stage>;
-  const balanced_split cut{static_cast<std::int64_t>(heddle::v0::detail::count_of(row)), group.size()};
+  const balanced_split cut{static_cast<std::int64_t>(element_count(row)), group.size()};
   if (group.size() == 1 || cut.extent == 0) return;
   std::vector<std::int64_t> counts;
   for (int r = 0; r < group.size(); ++r) counts.push_back(cut.size(r));
-  const row_view<const T, space> mine(
-      heddle::v0::detail::part_of_row<space>(row, cut.offset(group.rank()), cut.size(group.rank())));
+  const row_view<const T, space> mine(part_of_row<space>(row, cut.offset(group.rank()), cut.size(group.rank())));
   heddle::v0::all_gather_v(queue_of_stage(stage), group, mine, row, std::span<const std::int64_t>(counts));
 }
 

@@ -1,4 +1,4 @@
-// heddle/train/stage_parts.hpp: the part of the model on each stage of a schedule, and the replicated stages.
+// heddle/train/stage_parts.hpp: the part of the model on each stage, and replicated ones.
 #pragma once
 
 #include <heddle/core/config.hpp>

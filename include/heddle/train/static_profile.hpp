@@ -1,4 +1,4 @@
-// heddle/train/static_profile.hpp: memory and communication of a training run, computed from its types.
+// heddle/train/static_profile.hpp: memory and traffic of a run, computed from types.
 #pragma once
 
 #include <heddle/mesh/mesh.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/step_ahead.hpp: a training step that does not wait for its gradient norm, and is taken back where that says so.
+// heddle/train/step_ahead.hpp: a step that does not wait for its norm, and is taken back.
 #pragma once
 
 #include <heddle/core/error.hpp>

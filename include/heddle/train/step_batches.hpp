@@ -1,4 +1,4 @@
-// heddle/train/step_batches.hpp: the samples of one training step on one rank, cut into the microbatches of a schedule.
+// heddle/train/step_batches.hpp: one rank's samples of a step, cut into microbatches.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/step_graph.hpp: a training step as a graph: one for each rank, or one for all ranks that share a device.
+// heddle/train/step_graph.hpp: a training step as a graph, by rank or by device.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/step_memory.hpp: the losses of a step and the head's outputs, from the memory of a backend to the host.
+// heddle/train/step_memory.hpp: losses and head outputs of a step, brought to the host.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
@@ -47,7 +47,7 @@ class step_losses {
   row_view<const double, space> there() const noexcept
     requires are_copied
   {
-    return heddle::v0::detail::row_at<space>(here_.address(), static_cast<std::int64_t>(here_.size()));
+    return row_at<space>(here_.address(), static_cast<std::int64_t>(here_.size()));
   }
   /// Waits for the queue, where they are copied.
   double sum() {
@@ -96,7 +96,7 @@ class logits_on_host {
   row_view<T, Space> row(typename Space::queue& queue, std::span<T> to) {
     const auto n = static_cast<std::int64_t>(to.size());
     if (static_cast<std::int64_t>(here_.size()) < n) here_ = buffer<T, Space>(queue, n, "the head's outputs");
-    return heddle::v0::detail::row_at<Space>(here_.address(), n);
+    return row_at<Space>(here_.address(), n);
   }
   void read(typename Space::queue& queue, std::span<T> to) {
     queue.copy(row(queue, to), to);

@@ -1,4 +1,4 @@
-// heddle/train/step_sums.hpp: sums of a training step over all ranks, and the result that follows from them.
+// heddle/train/step_sums.hpp: sums of a training step over all ranks, and its result.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/steps.hpp: policies of a training step that need no header of their own, and the names of those that do.
+// heddle/train/steps.hpp: policies of a training step, and names of those with a header.
 #pragma once
 
 #include <heddle/core/config.hpp>

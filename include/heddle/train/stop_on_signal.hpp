@@ -1,4 +1,4 @@
-// heddle/train/stop_on_signal.hpp: lets the first SIGINT or SIGTERM end a training run after its step.
+// heddle/train/stop_on_signal.hpp: ends a run after its step on SIGINT or SIGTERM.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/store_saves.hpp: saves in a store: straight from a trainer and back, or through a folder.
+// heddle/train/store_saves.hpp: saves in a store, from a trainer or through a folder.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/strategy.hpp: a training strategy as one type: mesh, schedule, ZeRO stage, backend, observer, ...
+// heddle/train/strategy.hpp: a training strategy as one type: mesh, schedule, ZeRO and more.
 #pragma once
 
 #include <heddle/compute/facets.hpp>
@@ -28,79 +28,40 @@ class named;  // of schedule/named.hpp, with all generators
 
 namespace detail {
 
-template <class P>
-inline constexpr bool strategy_accepts = false;
-template <policy P>
-inline constexpr bool strategy_accepts<P> =
-    contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
-             norm_check_kind, steps_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind,
-             precision_kind, optimizer_kind, reductions_kind, determinism_kind>;
-
 // What is declared before it is defined in a header of its own, with all that it brings, has no kind before that is included.
 template <class P>
 inline constexpr bool strategy_has_header =
-    strategy_accepts<P> || !contains<P, schedule::named, captured_steps, post_validation, post_validation_with_copy>;
-// The types below carry what the compiler prints next to the advice.
-template <class P>
-inline constexpr bool strategy_takes = strategy_accepts<P>;
-template <class P, class... All>
-inline constexpr bool only_policy_of_its_kind = policies_of_kind<typename P::kind, All...> == 1;
+    policy<P> || !contains<P, schedule::named, captured_steps, post_validation, post_validation_with_copy>;
 template <class... Ps>
 inline constexpr bool has_mesh = policies_of_kind<mesh_kind, Ps...> != 0;
 
-// Checks one after the other and stops at the first mistake, so that one mistake gives one error.
-template <class... Ps>
-constexpr bool strangers_checked() {
-  if constexpr ((strategy_accepts<Ps> && ...)) {
-    return true;
-  } else if constexpr (!(strategy_has_header<Ps> && ...)) {
-    (..., [] {
-      static_assert(
-          strategy_has_header<Ps>,
-          "heddle: strategy<...> has a policy whose header is missing: schedule::named needs #include "
-          "<heddle/schedule/named.hpp>, captured_steps <heddle/train/captured_steps.hpp>, post_validation and "
-          "post_validation_with_copy <heddle/train/post_validation.hpp>");
-    }());
-    return false;
-  } else {
-    (..., [] {
-      static_assert(
-          strategy_takes<Ps>,
-          "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
-          "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, captured_steps, "
-          "reduce_beside, determinism, precision<...>, an optimizer's rule, what becomes of saved activations and how gradients of "
-          "skipped stages are scaled");
-    }());
-    return false;
+struct strategy_policies
+    : policy_set<strategy_policies, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind,
+                 layers_kind, norm_check_kind, steps_kind, activations_kind, pipeline_axis_kind,
+                 schedule::gradient_scale_kind, precision_kind, optimizer_kind, reductions_kind, determinism_kind> {
+  template <class P>
+  static constexpr void refuse_unknown() {
+    static_assert(strategy_has_header<P>,
+                  "heddle: strategy<...> has a policy whose header is missing: schedule::named needs #include "
+                  "<heddle/schedule/named.hpp>, captured_steps <heddle/train/captured_steps.hpp>, post_validation and "
+                  "post_validation_with_copy <heddle/train/post_validation.hpp>");
+    if constexpr (strategy_has_header<P>)
+      static_assert(takes<P>,
+                    "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
+                    "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, captured_steps, "
+                    "reduce_beside, determinism, precision<...>, an optimizer's rule, what becomes of saved "
+                    "activations and how gradients of "
+                    "skipped stages are scaled");
   }
-}
-template <class... Ps>
-constexpr bool duplicates_checked() {
-  if constexpr (((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
-    return true;
-  } else {
+  template <class... Ps>
+  static constexpr void refuse_doubled() {
     static_assert((only_policy_of_its_kind<Ps, Ps...> && ...),
                   "heddle: strategy<...> got two policies of one kind; keep one of them");
-    return false;
   }
-}
-template <class... Ps>
-constexpr bool mesh_checked() {
-  static_assert(has_mesh<Ps...>, "heddle: strategy<...> needs a mesh: strategy<mesh<axis<dp, 2>>, ...>");
-  return has_mesh<Ps...>;
-}
+};
 // Of the axes of a mesh, or pp: a mesh without that has one pipeline rank.
 template <class Axis, class Mesh>
 inline constexpr bool mesh_has_pipeline = std::is_same_v<Axis, pp> || Mesh::template has<Axis>;
-template <class... Ps>
-constexpr bool pipeline_checked() {
-  using mesh = v0::select_policy<mesh_kind, heddle::mesh<>, Ps...>;
-  using axis = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
-  static_assert(mesh_has_pipeline<axis, mesh>,
-                "heddle: the mesh of this strategy has no axis of the name in pipeline_axis<...>; name one of the "
-                "mesh's axes, or add the axis to the mesh (without the policy the pipeline runs along pp)");
-  return mesh_has_pipeline<axis, mesh>;
-}
 // What a rounded weight or moment was before a step does not follow from what it is behind it.
 template <class NormCheck, class Precision>
 inline constexpr bool step_can_be_taken_back = !NormCheck::steps_first || NormCheck::copies || !Precision::is_of_state;
@@ -194,6 +155,14 @@ struct selected_strategy {
   using determinism = v0::select_policy<determinism_kind, heddle::determinism::not_guaranteed, Ps...>;
   using optimizer = checked_rule<v0::select_policy<optimizer_kind, optimizers::by_default, Ps...>, norm_check, precision>;
   static_assert(taking_back_checked<norm_check, precision, reductions>());
+
+  static constexpr bool fits() {
+    static_assert(has_mesh<Ps...>, "heddle: strategy<...> needs a mesh: strategy<mesh<axis<dp, 2>>, ...>");
+    static_assert(!has_mesh<Ps...> || mesh_has_pipeline<pipeline, mesh>,
+                  "heddle: the mesh of this strategy has no axis of the name in pipeline_axis<...>; name one of the "
+                  "mesh's axes, or add the axis to the mesh (without the policy the pipeline runs along pp)");
+    return has_mesh<Ps...> && mesh_has_pipeline<pipeline, mesh>;
+  }
 };
 
 // A refused strategy still names something for every kind, and what is made from it knows, so that its uses add no
@@ -202,19 +171,6 @@ struct refused_strategy : selected_strategy<> {
   using schedule = heddle::schedule::one_f_one_b<microbatches<1>>;  // which needs no number
   static constexpr bool is_refused = true;
 };
-template <class... Ps>
-constexpr auto select_strategy() {
-  if constexpr (!strangers_checked<Ps...>())
-    return std::type_identity<refused_strategy>{};
-  else if constexpr (!duplicates_checked<Ps...>())
-    return std::type_identity<refused_strategy>{};
-  else if constexpr (!mesh_checked<Ps...>())
-    return std::type_identity<refused_strategy>{};
-  else if constexpr (!pipeline_checked<Ps...>())
-    return std::type_identity<refused_strategy>{};
-  else
-    return std::type_identity<selected_strategy<Ps...>>{};
-}
 template <class Strategy>
 inline constexpr bool is_refused_strategy = requires { Strategy::is_refused; };
 
@@ -229,6 +185,7 @@ inline constexpr bool is_refused_strategy = requires { Strategy::is_refused; };
 /// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `steps`, `reductions`,
 /// `activations`, `gradient_scale`, `precision`, `determinism`, `optimizer`.
 template <class... Policies>
-struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
+struct strategy : decltype(detail::strategy_policies::choose<detail::selected_strategy<Policies...>,
+                                                             detail::refused_strategy, Policies...>())::type {};
 
 }  // namespace heddle::inline v0

@@ -1,4 +1,4 @@
-// heddle/train/sums_on_the_way.hpp: sums of a step over all ranks, reduced while the next step's forwards run.
+// heddle/train/sums_on_the_way.hpp: a step's sums, reduced during the next forwards.
 #pragma once
 
 #include <heddle/core/type_list.hpp>

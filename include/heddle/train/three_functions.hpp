@@ -1,4 +1,4 @@
-// heddle/train/three_functions.hpp: training and prediction from three functions: collate, loss and predict.
+// heddle/train/three_functions.hpp: training by three functions: collate, loss, predict.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -243,8 +243,8 @@ class three_function_pipeline {
       c.set_place(options_.seed, trainer_.steps_done(), first);
       const outputs own = predict_(c, collate_(some));
       if (static_cast<std::int64_t>(own.size()) != options_.per_rank) {
-        throw layout_error(heddle::detail::text_of({"heddle: three_functions: predict got ", options_.per_rank,
-                                                    " examples and returned ", own.size(), " outputs"}));
+        throw layout_error(text_of({"heddle: three_functions: predict got ", options_.per_rank,
+                                    " examples and returned ", own.size(), " outputs"}));
       }
       outputs together(static_cast<std::size_t>(micro));
       world_.template control_along_if<dp>().all_gather(std::span<const value>(own), std::span<value>(together));
@@ -264,9 +264,9 @@ class three_function_pipeline {
   // The trainer's options, with all that it needs checked.
   auto for_trainer() const {
     if (options_.batch < 1 || options_.per_rank < 1 || options_.batch % micro() != 0) {
-      throw config_error(heddle::detail::text_of(
-          {"heddle: three_functions: a batch of ", options_.batch, " examples is no whole number of micro-batches of ",
-           options_.per_rank, " on each of ", replicas(), " dp ranks; choose a multiple of ", micro()}));
+      throw config_error(text_of({"heddle: three_functions: a batch of ", options_.batch,
+                                  " examples is no whole number of micro-batches of ", options_.per_rank,
+                                  " on each of ", replicas(), " dp ranks; choose a multiple of ", micro()}));
     }
     if (const int ranks = world_.mesh().template extent_or_one<typename Strategy::pipeline>(); ranks != 1)
       throw config_error("heddle: three_functions are one stage: the pipeline axis must have 1 rank, got " +
@@ -293,20 +293,18 @@ class three_function_pipeline {
   // Every rank holds the same value, so that all of them throw.
   void require_finite(const char* what, double value) const {
     if (std::isfinite(value)) return;
-    throw numeric_error(
-        heddle::detail::text_of({"heddle: three_functions: the ", what, " of step ", trainer_.steps_done(), " is ",
+    throw numeric_error(text_of({"heddle: three_functions: the ", what, " of step ", trainer_.steps_done(), " is ",
                                  number_text(value), "; the weights were not changed by it"}));
   }
   static void require_chosen(const std::vector<std::int64_t>& chosen, std::int64_t examples, std::int64_t micro) {
     const auto given = static_cast<std::int64_t>(chosen.size());
     if (given < 1 || given % micro != 0) {
-      throw config_error(heddle::detail::text_of(
+      throw config_error(text_of(
           {"heddle: three_functions: ", given, " chosen examples are no whole number of micro-batches of ", micro}));
     }
     for (const std::int64_t i : chosen)
       if (i < 0 || i >= examples) {
-        throw config_error(
-            heddle::detail::text_of({"heddle: three_functions: example ", i, " was chosen of ", examples}));
+        throw config_error(text_of({"heddle: three_functions: example ", i, " was chosen of ", examples}));
       }
   }
 

@@ -1,5 +1,4 @@
-// heddle/train/three_functions_stage.hpp: the stage that a trainer has of three functions: a loss function, a batch and a
-// model of named parameters.
+// heddle/train/three_functions_stage.hpp: the stage made of three functions.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -55,7 +54,7 @@ struct three_functions_config {
       add(static_cast<std::uint64_t>(p.rank));
       ++count;
     }
-    return heddle::detail::text_of({"named parameters=", count, " fingerprint=", hash});
+    return text_of({"named parameters=", count, " fingerprint=", hash});
   }
 };
 

@@ -76,7 +76,7 @@ inline constexpr bool has_loss = requires { requires layout_like<typename S::los
 ///
 /// Rows are spans where the stage keeps its tensors in the host's memory; one that names another space has `queue()`, in whose
 /// order it works, and rows there (`row_view<scalar, space>`).
-/// `model::of_stage` lists what else it may have, with the defaults. Saves (`train::save`) need tables of `model::parameter`.
+/// `model::of_stage` lists what else it may have, in five groups. Saves (`train::save`) need tables of `model::parameter`.
 template <class S, class Batch>
 concept trainable_stage =
     model::pipeline_stage<S, Batch> && detail::has_parameters<S> && detail::has_weights<S> &&
@@ -123,6 +123,7 @@ consteval bool trainable_checked() {
     return false;
   } else {
     constexpr bool verbs = model::detail::stage_verbs_checked<S, Batch>();
+    constexpr bool groups = model::detail::stage_groups_checked<S>();
     constexpr bool made = is_made_of<S, First...>();
     static_assert(stage_has_it<made, S>::value,
                   "heddle: a stage that is trained needs a constructor (const config&, world&, backend&, layers, int "
@@ -156,8 +157,9 @@ consteval bool trainable_checked() {
         stage_has_it<has_loss<S>, S>::value,
         "heddle: a stage that is trained needs `using loss = layout<mesh, ...>;`: partial<plus> over the axes "
         "that split samples, identical along axes that repeat the computation");
-    return verbs && made && has_parameters<S> && has_weights<S> && has_gradients<S> && has_zero_gradients<S> &&
-           has_initialize<S> && has_loss_sum<S> && has_forward_only<S, Batch> && has_flat_weights<S> && has_loss<S>;
+    return verbs && groups && made && has_parameters<S> && has_weights<S> && has_gradients<S> &&
+           has_zero_gradients<S> && has_initialize<S> && has_loss_sum<S> && has_forward_only<S, Batch> &&
+           has_flat_weights<S> && has_loss<S>;
   }
 }
 

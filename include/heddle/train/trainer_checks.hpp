@@ -1,4 +1,4 @@
-// heddle/train/trainer_checks.hpp: checks of a trainer's world, of its schedule's table and of options that ranks share.
+// heddle/train/trainer_checks.hpp: checks of a trainer's world, table and shared options.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

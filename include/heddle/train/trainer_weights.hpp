@@ -43,7 +43,7 @@ std::vector<model::parameter_box> kept_boxes(Trainer* trainer, const Kept& kept)
     for_each_bucket(trainer->stage(k), trainer->optimizer_state(k), [&](auto& stage, auto& optimizer, auto) {
       const auto [elements, begin] = kept(stage, optimizer);
       for (const saved_parameter& p : parameters_to_save(stage)) {
-        const kept_part part = part_in(p.offset, p.count, begin, heddle::v0::detail::count_of(elements));
+        const kept_part part = part_in(p.offset, p.count, begin, element_count(elements));
         for (saved_box& b : saved_boxes(p, part))
           boxes.push_back({p.name, std::move(b.region.global), std::move(b.region.offset), std::move(b.region.local),
                            static_cast<std::int64_t>(b.at), row});
@@ -126,7 +126,7 @@ void fill_weights(Trainer& trainer, Fill&& fill) {
       if constexpr (Trainer::zero_stage >= 3)
         detail::for_each_bucket(filled, trainer.optimizer_state(k), [](auto& stage, auto& optimizer, auto) {
           const auto whole = optimizer.owned(stage.weights()), share = optimizer.weights_of(stage);
-          if (heddle::v0::detail::first_element(whole) != heddle::v0::detail::first_element(share))  // one rank
+          if (first_element(whole) != first_element(share))  // one rank
             detail::queue_of_stage(stage).copy(whole, share);
         });
     }

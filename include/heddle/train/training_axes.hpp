@@ -1,4 +1,4 @@
-// heddle/train/training_axes.hpp: the mesh axes that split a step's samples, and those that gradients are summed over.
+// heddle/train/training_axes.hpp: axes that split samples, and axes of gradient sums.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -15,12 +15,12 @@ namespace heddle::inline v0::train::detail {
 
 // What an axis does in a layout whose mesh may not have it: then ranks along it do the same.
 template <class Layout, class Tag>
-consteval heddle::v0::detail::axis_role role_on() {
+consteval axis_role role_on() {
   using mesh_type = typename Layout::mesh_type;
   if constexpr (mesh_type::template has<Tag>)
     return Layout::table.use[mesh_type::template position<Tag>].role;
   else
-    return heddle::v0::detail::axis_role::identical;
+    return axis_role::identical;
 }
 
 // Carries stage and axis into the compiler's message.
@@ -34,7 +34,7 @@ inline constexpr bool axis_of_stage = Ok;
 /// others but the pipeline, `beside` those that do not split samples.
 template <class Stage, class Mesh, class Pipeline>
 struct training_axes {
-  using role = heddle::v0::detail::axis_role;
+  using role = axis_role;
   using buckets = model::of_stage::buckets<Stage>;
   using samples_layout = model::of_stage::samples<Stage, Mesh>;
 
@@ -68,20 +68,19 @@ struct training_axes {
   struct lists;
   template <class... Tags>
   struct lists<type_list<Tags...>> {
-    using samples = heddle::v0::detail::joined<type_list<>, kept<splits_samples<Tags>, Tags>...>;
-    using context = heddle::v0::detail::joined<type_list<>, kept<splits_context<Tags>, Tags>...>;
-    using shares =
-        heddle::v0::detail::joined<type_list<>, kept<splits_samples<Tags> && !splits_context<Tags>, Tags>...>;
-    using gradients = heddle::v0::detail::joined<type_list<>, kept<sums_gradients<Tags>, Tags>...>;
-    using inside = heddle::v0::detail::joined<type_list<>, kept<!is_pipeline<Tags> && !sums_gradients<Tags>, Tags>...>;
-    using beside = heddle::v0::detail::joined<type_list<>, kept<!is_pipeline<Tags> && !splits_samples<Tags>, Tags>...>;
-    using repeats = heddle::v0::detail::joined<type_list<>, kept<repeats_loss<Tags>, Tags>...>;
+    using samples = joined_lists<type_list<>, kept<splits_samples<Tags>, Tags>...>;
+    using context = joined_lists<type_list<>, kept<splits_context<Tags>, Tags>...>;
+    using shares = joined_lists<type_list<>, kept<splits_samples<Tags> && !splits_context<Tags>, Tags>...>;
+    using gradients = joined_lists<type_list<>, kept<sums_gradients<Tags>, Tags>...>;
+    using inside = joined_lists<type_list<>, kept<!is_pipeline<Tags> && !sums_gradients<Tags>, Tags>...>;
+    using beside = joined_lists<type_list<>, kept<!is_pipeline<Tags> && !splits_samples<Tags>, Tags>...>;
+    using repeats = joined_lists<type_list<>, kept<repeats_loss<Tags>, Tags>...>;
   };
   template <class Weights, class Tags>
   struct sums_of;
   template <class Weights, class... Tags>
   struct sums_of<Weights, type_list<Tags...>> {
-    using type = heddle::v0::detail::joined<type_list<>, kept<sums<Weights, Tags>, Tags>...>;
+    using type = joined_lists<type_list<>, kept<sums<Weights, Tags>, Tags>...>;
   };
   template <class Buckets>
   struct by_bucket;
@@ -169,7 +168,7 @@ struct training_axes {
         if (const int n = mesh.template extent<Tags>(); n > 1)
           throw config_error(
               "heddle: the mesh has " + std::to_string(n) + " ranks along the axis " +
-              heddle::v0::detail::axis_names(type_list<Tags>{}).front() +
+              axis_names(type_list<Tags>{}).front() +
               ", which the model's stage does not name, in flat_weights or in samples: they would do the "
               "same work; name it there, or give the trainer the world.sub<...>() of the other axes");
     }());

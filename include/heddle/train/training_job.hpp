@@ -1,4 +1,4 @@
-// heddle/train/training_job.hpp: a training run that bids for windows and trains in those it is granted.
+// heddle/train/training_job.hpp: a run that bids for windows and trains in those it gets.
 #pragma once
 
 #include <heddle/core/error.hpp>

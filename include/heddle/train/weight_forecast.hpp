@@ -1,4 +1,4 @@
-// heddle/train/weight_forecast.hpp: the most of whole weights and gradients that a rank is lent at a time, from its list of actions.
+// heddle/train/weight_forecast.hpp: the most weights and gradients lent at a time.
 #pragma once
 
 #include <heddle/core/config.hpp>

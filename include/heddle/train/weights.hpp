@@ -1,4 +1,4 @@
-// heddle/train/weights.hpp: saves the weights of a model's stages without a trainer, and reads those of any save.
+// heddle/train/weights.hpp: saves stages' weights without a trainer, and reads any save's.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -32,7 +32,7 @@ std::int64_t save_weights(Stage& stage, World& world, const std::filesystem::pat
   std::int64_t bytes = detail::write_frozen(writer, stage);
   for (const model::parameter& p : stage.parameters()) {
     if (!p.counted || p.count == 0 || copies[model::detail::bucket_of(stage, p)].index != 0) continue;
-    const auto here = heddle::v0::detail::part_of_row<space>(stage.weights(), p.offset, p.count);
+    const auto here = part_of_row<space>(stage.weights(), p.offset, p.count);
     const auto values = read_on_host<T, space>(stage.queue(), here);
     writer.add("weight/" + p.name, std::span<const T>(values.elements()), {p.logical, p.start, p.local});
     bytes += p.count * static_cast<std::int64_t>(sizeof(T));
@@ -59,7 +59,7 @@ std::int64_t read_weights(Stage& stage, const io::checkpoint_reader& reader, con
   std::int64_t bytes = kind == "weight/" ? detail::read_frozen(reader, stage) : 0;
   for (const model::parameter& p : stage.parameters()) {
     if (p.count == 0) continue;
-    const auto here = heddle::v0::detail::part_of_row<space>(stage.weights(), p.offset, p.count);
+    const auto here = part_of_row<space>(stage.weights(), p.offset, p.count);
     auto values = written_on_host<T, space>(stage.queue(), here);
     reader.read(kind + p.name, values.elements(), {p.logical, p.start, p.local});
     values.finish();

@@ -1,4 +1,4 @@
-// heddle/train/whole_tensors.hpp: rules of optimizers that act on whole tensors: their tensors, shares, slots, memory and kernels.
+// heddle/train/whole_tensors.hpp: optimizer rules on whole tensors: shares, slots, kernels.
 #pragma once
 
 #include <heddle/compute/facets.hpp>
@@ -44,11 +44,9 @@ struct tensor_work {
   double* numbers;
 
   /// Elements [begin, begin + n) of the memory that `room` asked for.
-  row room(std::int64_t begin, std::int64_t n) const noexcept {
-    return heddle::v0::detail::row_at<Space>(first + begin, n);
-  }
+  row room(std::int64_t begin, std::int64_t n) const noexcept { return row_at<Space>(first + begin, n); }
   /// Number k of two that stay in the backend's memory.
-  row_view<double, Space> number(int k) const noexcept { return heddle::v0::detail::row_at<Space>(numbers + k, 1); }
+  row_view<double, Space> number(int k) const noexcept { return row_at<Space>(numbers + k, 1); }
   /// Number k becomes the sum of squares of a row, in the order of the backend.
   template <class Backend>
   void sum_squares(Backend& backend, row x, int k) const {
@@ -63,16 +61,15 @@ struct tensor_work {
 /// A row as a row-major matrix.
 template <class T, class Space, class Row>
 matrix_view<T, Space> as_matrix(const Row& x, std::int64_t rows, std::int64_t columns) noexcept {
-  return {heddle::v0::detail::first_element(x), dynamic_shape<2>(rows, columns)};
+  return {first_element(x), dynamic_shape<2>(rows, columns)};
 }
 
 /// `Element::update` for each element of rows, as a rule of single elements: `w`, gradient `g` of any type times `scale`, moments `m...`.
 template <class Element, class T, class Backend, class W, class G, class... M>
 void step_each(Backend& backend, const typename Element::template scalars<T>& scalars, double scale, const W& w,
                const G& g, const M&... m) {
-  using heddle::v0::detail::first_element;
   static_assert(sizeof...(M) == static_cast<std::size_t>(Element::moments));
-  const detail::rule_body<Element, T, std::remove_const_t<heddle::v0::detail::element_of<const G>>> body{
+  const detail::rule_body<Element, T, std::remove_const_t<element_of<const G>>> body{
       scalars, static_cast<T>(scale), first_element(w), first_element(g), {first_element(m)...}};
   detail::launch_rule(backend, static_cast<std::int64_t>(w.size()), body, w, g, m...);
 }
@@ -115,7 +112,6 @@ void step_elements(const sum_by_factor<T, Factor>& body, std::int64_t begin, std
 template <class T, class Backend, class Factor, class Row, class... Numbers>
 void add_by_factor(Backend& backend, const Factor& factor, T kept, const Row& w, const Row& g,
                    const Numbers&... numbers) {
-  using heddle::v0::detail::first_element;
   const detail::sum_by_factor<T, Factor> body{factor, kept, first_element(w), first_element(g)};
   detail::launch_rule(backend, static_cast<std::int64_t>(w.size()), body, w, g, numbers...);
 }
@@ -272,7 +268,7 @@ class tensors_of_share {
     bool whole = p.local.size() == p.logical.size();
     for (std::size_t d = stacked ? 1 : 0; whole && d < p.local.size(); ++d) whole = p.local[d] == p.logical[d];
     if (!whole)
-      throw config_error(heddle::detail::text_of(
+      throw config_error(text_of(
           {"heddle: the rule ", rule, " acts on whole matrices, and this rank has a part of '", p.name,
            "' only; take a mesh whose axes do not cut weights (no tensor parallelism), or a rule of single elements"}));
     model::for_each_tensor(p, [&](const model::parameter& tensor) {

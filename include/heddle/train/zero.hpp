@@ -1,4 +1,4 @@
-// heddle/train/zero.hpp: ZeRO stages: the share of moments, gradients and weights on each data-parallel rank.
+// heddle/train/zero.hpp: ZeRO stages: shares of moments, gradients and weights.
 #pragma once
 
 #include <heddle/core/config.hpp>

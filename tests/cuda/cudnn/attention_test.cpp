@@ -102,8 +102,7 @@ TEST_CASE("all queries to all keys, grouped heads and values of another width by
       const auto values = [&](const void* from, std::size_t n) {
         std::vector<hd::bf16> here(n);
         t.backend.queue().copy(
-            hd::detail::row_at<hd::cuda_memory>(static_cast<const hd::bf16*>(from), static_cast<std::int64_t>(n)),
-            here);
+            hd::row_at<hd::cuda_memory>(static_cast<const hd::bf16*>(from), static_cast<std::int64_t>(n)), here);
         t.backend.queue().wait();
         numbers out;
         for (const hd::bf16 e : here) out.push_back(static_cast<double>(static_cast<float>(e)));

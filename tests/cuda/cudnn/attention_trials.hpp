@@ -70,18 +70,17 @@ struct problem {
   }
   void forward() {
     co::run<co::ops::causal_attention>(t.backend, matrix(at_qkv, 3 * s.width()), s, matrix(at_out, s.width()),
-                                       hd::detail::row_at<space>(at_lse, s.heads * s.rows()));
+                                       hd::row_at<space>(at_lse, s.heads * s.rows()));
   }
   void backward() {
     co::run<co::ops::causal_attention_backward>(
         t.backend, matrix(at_dout, s.width()), matrix(at_qkv, 3 * s.width()), matrix(at_out, s.width()),
-        hd::detail::row_at<space>(static_cast<const float*>(at_lse), s.heads * s.rows()), s,
-        matrix(at_dqkv, 3 * s.width()));
+        hd::row_at<space>(static_cast<const float*>(at_lse), s.heads * s.rows()), s, matrix(at_dqkv, 3 * s.width()));
   }
   template <class E>
   numbers values(const E* at, std::int64_t n) {
     std::vector<E> here(static_cast<std::size_t>(n));
-    t.backend.queue().copy(hd::detail::row_at<space>(at, n), here);
+    t.backend.queue().copy(hd::row_at<space>(at, n), here);
     t.backend.queue().wait();
     numbers out;
     for (const E e : here) out.push_back(static_cast<double>(static_cast<float>(e)));

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM, GraniteConfig, GraniteForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Olmo2Config, Olmo2ForCausalLM, Gemma3TextConfig, Gemma3ForCausalLM, Gemma2Config, Gemma2ForCausalLM)
+                          Olmo2Config, Olmo2ForCausalLM, Gemma3TextConfig, Gemma3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, GptOssConfig, GptOssForCausalLM)
 
 HERE = Path(__file__).parent
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -102,6 +102,13 @@ MODELS = {
                             head_dim=6, vocab_size=43, max_position_embeddings=96, sliding_window=7, query_pre_attn_scalar=5,
                             attn_logit_softcapping=2.5, final_logit_softcapping=7.0, pad_token_id=0, bos_token_id=2, eos_token_id=1,
                             rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    # Sinks, biases of experts; layers 1 and 3 see all tokens.
+    "gpt_oss": (GptOssForCausalLM,
+                GptOssConfig(hidden_size=24, intermediate_size=11, num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=2, head_dim=6,
+                             vocab_size=43, max_position_embeddings=96, sliding_window=7, num_local_experts=6, num_experts_per_tok=2,
+                             pad_token_id=None, eos_token_id=2,
+                             rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 8.0, "beta_fast": 4.0, "beta_slow": 1.0,
+                                              "truncate": False, "original_max_position_embeddings": 16})),
     # Frequencies by YaRN, and by NTK scaling that begins beyond all positions.
     "llama_yarn": (LlamaForCausalLM,
                    LlamaConfig(hidden_size=32, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -164,8 +171,8 @@ MODELS = {
               LlamaConfig(hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                           head_dim=4, vocab_size=256, max_position_embeddings=64, tie_word_embeddings=True)),
 }
-SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "mixtral_four": 124, "mistral": 111, "qwen3_moe": 112, "qwen3_moe_plain": 113, "smollm3": 114, "granite": 115, "granite_tied": 116, "phi3": 117, "phi3_window": 118, "llama_yarn": 119, "qwen2_yarn": 120, "qwen3_dynamic": 121, "olmo2": 122, "gemma3": 123, "gemma2": 125, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "deepseek_v2": 109, "deepseek_v2_lite": 110, "gpt2_long": 105, "gpt2_untied": 126, "bytes": 105}
-LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2_untied": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "mixtral_four": [9, 4], "mistral": [19, 4], "qwen3_moe": [9, 4], "qwen3_moe_plain": [9, 4], "smollm3": [9, 4], "granite": [9, 4], "granite_tied": [9, 4], "phi3": [9, 4], "phi3_window": [9, 4], "llama_yarn": [9, 4], "qwen2_yarn": [9, 4], "qwen3_dynamic": [9, 4], "olmo2": [9, 4], "gemma3": [9, 4], "gemma2": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4], "deepseek_v2": [9, 4], "deepseek_v2_lite": [9, 4]}
+SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "mixtral_four": 124, "mistral": 111, "qwen3_moe": 112, "qwen3_moe_plain": 113, "smollm3": 114, "granite": 115, "granite_tied": 116, "phi3": 117, "phi3_window": 118, "llama_yarn": 119, "qwen2_yarn": 120, "qwen3_dynamic": 121, "olmo2": 122, "gemma3": 123, "gemma2": 125, "gpt_oss": 127, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "deepseek_v2": 109, "deepseek_v2_lite": 110, "gpt2_long": 105, "gpt2_untied": 126, "bytes": 105}
+LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2_untied": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "mixtral_four": [9, 4], "mistral": [19, 4], "qwen3_moe": [9, 4], "qwen3_moe_plain": [9, 4], "smollm3": [9, 4], "granite": [9, 4], "granite_tied": [9, 4], "phi3": [9, 4], "phi3_window": [9, 4], "llama_yarn": [9, 4], "qwen2_yarn": [9, 4], "qwen3_dynamic": [9, 4], "olmo2": [9, 4], "gemma3": [9, 4], "gemma2": [9, 4], "gpt_oss": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4], "deepseek_v2": [9, 4], "deepseek_v2_lite": [9, 4]}
 
 
 NEW_TOKENS = 64

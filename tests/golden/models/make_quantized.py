@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+from transformers import (AutoModelForCausalLM, GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM,
                           Qwen3Config, Qwen3ForCausalLM)
 
 HERE = Path(__file__).parent
@@ -39,6 +39,13 @@ MODELS = {
     # Each 32 numbers of E2M1 have an exponent.
     "qwen3_mxfp4": (Qwen3ForCausalLM, Qwen3Config(hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
                                                   vocab_size=41, tie_word_embeddings=True, **COMMON)),
+    # The same of all experts of a block in one tensor.
+    "gpt_oss_mxfp4": (GptOssForCausalLM, GptOssConfig(hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+                                                      vocab_size=41, num_local_experts=5, num_experts_per_tok=2, sliding_window=4,
+                                                      num_hidden_layers=2, max_position_embeddings=64,
+                                                      rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 32.0,
+                                                                       "beta_slow": 1.0, "truncate": False,
+                                                                       "original_max_position_embeddings": 16})),
 }
 SEEDS = {name: 300 + i for i, name in enumerate(MODELS)}
 LENGTHS = [9, 4]
@@ -139,6 +146,16 @@ def mxfp4(layer, w, stored):
     return numbers
 
 
+def stacked_mxfp4(tensor, w, stored):
+    """Of w [experts, in, out] as [experts, out, in]; what the matrices stand for is given so, too."""
+    parts = [{} for _ in w]
+    numbers = torch.stack([mxfp4("", m.T.contiguous(), part) for m, part in zip(w, parts)])
+    scales = torch.stack([part[".weight_scale"] for part in parts])
+    stored[tensor + "_blocks"] = torch.stack([part[".weight_packed"] for part in parts]).reshape(*scales.shape, 16)
+    stored[tensor + "_scales"] = scales
+    return numbers
+
+
 def compressed(form, **weights):
     defaults = {"num_bits": 8, "type": "int", "strategy": "channel", "group_size": None, "symmetric": True, "dynamic": False, "actorder": None,
                 "block_structure": None, "observer": "minmax", "observer_kwargs": {}}
@@ -160,11 +177,21 @@ FORMS = {
     "llama_fp8_tensor": (lambda *a: fp8(*a, False), {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}),
     "qwen2_fp8_channel": (lambda *a: fp8(*a, True), compressed("float-quantized", type="float")),
     "qwen3_mxfp4": (mxfp4, compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32)),
+    "gpt_oss_mxfp4": (stacked_mxfp4, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                                        "model.embed_tokens", "lm_head"]}),
 }
 
 
 def compare(name, folder, stored, numbers):
     """With what compressed-tensors and transformers make of the folder."""
+    if name == "gpt_oss_mxfp4":
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+        for at in [k[:-len("_blocks")] for k in stored if k.endswith("_blocks")]:
+            w = convert_moe_packed_tensors(stored[at + "_blocks"], stored[at + "_scales"], dtype=torch.float32)
+            if w.shape != numbers[at].shape:
+                w = w.transpose(1, 2)
+            assert torch.equal(w, numbers[at]), at
+        return "convert_moe_packed_tensors: equal"
     try:
         from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
     except ImportError:
@@ -203,12 +230,18 @@ def compare(name, folder, stored, numbers):
     return "; ".join(said)
 
 
+def is_quantized(name, at):
+    return at.endswith("_proj") if name == "gpt_oss_mxfp4" else at.endswith("_proj.weight")
+
+
 def main():
     for name, (kind, config) in MODELS.items():
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         torch.manual_seed(SEEDS[name])
         model = kind(config).eval()
+        if name == "gpt_oss_mxfp4":
+            model.set_experts_implementation("eager")  # others have no products in double
         with torch.no_grad():
             for p in model.parameters():
                 p.copy_(torch.randn_like(p) * (0.3 if p.dim() > 1 else 0.2) + (1.0 if p.dim() == 1 and (p == 1).all() else 0.0))
@@ -219,8 +252,8 @@ def main():
         quantize, says = FORMS[name]
         stored, numbers = {}, {}
         for at, w in load_file(folder / "model.safetensors").items():
-            if at.endswith("_proj.weight"):
-                numbers[at] = quantize(at[:-len(".weight")], w, stored)
+            if is_quantized(name, at):
+                numbers[at] = quantize(at if at.endswith("_proj") else at[:-len(".weight")], w, stored)
             else:
                 stored[at] = numbers[at] = w
         save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
@@ -229,11 +262,11 @@ def main():
         (folder / "config.json").write_text(json.dumps(about, indent=2, sort_keys=True) + "\n")
         with torch.no_grad():
             for at, p in model.named_parameters():
-                p.copy_(numbers[at])
+                p.copy_(numbers[at].transpose(1, 2) if p.dim() == 3 else numbers[at])
         samples = [torch.randint(config.vocab_size, (n,)) for n in LENGTHS]
         out = {"samples": [s.tolist() for s in samples], "last_logits": [],
                "sums": {at: (w.double().flatten() * (torch.arange(w.numel()) % 97 + 1)).sum().item() for at, w in numbers.items()
-                        if at.endswith("_proj.weight")}}
+                        if is_quantized(name, at)}}
         for precision in ("f32", "f64"):
             m = model if precision == "f32" else model.double()
             total, count = 0.0, 0

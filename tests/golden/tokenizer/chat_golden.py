@@ -17,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 HERE = Path(__file__).resolve().parent
-HEADER = HERE.parents[2] / "include/heddle/infer/serve/tokenizer/chat_format.hpp"
+HEADER = HERE.parents[2] / "include/heddle/infer/serve/answer/chat_format.hpp"
 LLAMA3 = (
     "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] + "
     "'<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}"

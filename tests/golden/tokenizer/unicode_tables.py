@@ -119,7 +119,7 @@ def main():
     words, ours = package_words(), pcre2.matched(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
     assert ours <= words, sorted(ours - words)
     text = "\n".join([
-        "// heddle/io/tokenizer/unicode_tables.hpp: code points that the `tokenizers` package classes otherwise than PCRE2 and utf8proc.\n"
+        "// heddle/io/tokenizer/unicode_tables.hpp: code points that `tokenizers` classes apart.\n"
         "// Written by tests/golden/tokenizer/unicode_tables.py.\n"
         "#pragma once\n\n#include <cstdint>\n#include <span>\n#include <string_view>\n\nnamespace heddle::inline v0::io::detail {\n\n// clang-format off",
         "struct code_point_range {\n  std::uint32_t first, last;\n};\n",

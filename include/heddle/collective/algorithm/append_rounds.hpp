@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/append_rounds.hpp: one collective's rounds after another's, to make a third.
+// heddle/collective/algorithm/append_rounds.hpp: joins the rounds of two collectives to a third.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/bidirectional_ring.hpp: ring algorithms in both directions at once, in half the rounds.
+// heddle/collective/algorithm/bidirectional_ring.hpp: rings in both directions, in half the rounds.
 #pragma once
 
 #include <heddle/collective/algorithm/offers.hpp>

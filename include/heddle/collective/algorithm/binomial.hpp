@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/binomial.hpp: the binomial tree: broadcast, reduce, gather and scatter in log2 p rounds.
+// heddle/collective/algorithm/binomial.hpp: binomial trees: rooted collectives in log2 p rounds.
 #pragma once
 
 #include <heddle/collective/algorithm/offers.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/bruck.hpp: ceil(log2 p) rounds for any number of ranks, each to a rank twice as far away.
+// heddle/collective/algorithm/bruck.hpp: Bruck's algorithm: ceil(log2 p) rounds for any rank count.
 #pragma once
 
 #include <heddle/collective/algorithm/offers.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/dimensions.hpp: ranks as the points of a grid, for algorithms that work along its dimensions.
+// heddle/collective/algorithm/dimensions.hpp: ranks as points of a grid, for algorithms along it.
 #pragma once
 
 #include <heddle/collective/algorithm/offers.hpp>

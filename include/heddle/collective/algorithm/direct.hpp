@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/direct.hpp: exchange with every other rank directly, one or several ranks at a time.
+// heddle/collective/algorithm/direct.hpp: direct exchange with all other ranks, some at a time.
 #pragma once
 
 #include <heddle/collective/algorithm/name.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/double_tree.hpp: two binary trees, each for half of the vector: few rounds and full bandwidth.
+// heddle/collective/algorithm/double_tree.hpp: double binary trees, each for half of the vector.
 #pragma once
 
 #include <heddle/collective/algorithm/binomial.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/dyadic.hpp: reduce and all_reduce that fold in one fixed tree, whatever the operator.
+// heddle/collective/algorithm/dyadic.hpp: reduce and all_reduce that fold in one fixed tree.
 #pragma once
 
 #include <heddle/collective/algorithm/binomial.hpp>

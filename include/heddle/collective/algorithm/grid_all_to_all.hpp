@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/grid_all_to_all.hpp: all_to_all in two phases, along rows and columns of a grid of ranks.
+// heddle/collective/algorithm/grid_all_to_all.hpp: all_to_all along rows, then columns, of a grid.
 #pragma once
 
 #include <heddle/collective/algorithm/name.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/hierarchical.hpp: one algorithm inside the nodes, another one between them.
+// heddle/collective/algorithm/hierarchical.hpp: one algorithm inside nodes, another between them.
 #pragma once
 
 #include <heddle/collective/algorithm/name.hpp>

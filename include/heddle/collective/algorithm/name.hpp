@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/name.hpp: names of algorithms that have parameters, as they are spelled in a program.
+// heddle/collective/algorithm/name.hpp: names of algorithms with parameters, as in programs.
 #pragma once
 
 #include <array>

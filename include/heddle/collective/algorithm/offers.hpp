@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/offers.hpp: bases of algorithms: the operations they have rounds for, and the order of their folds.
+// heddle/collective/algorithm/offers.hpp: bases of algorithms: their operations and order of folds.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/pairwise.hpp: direct exchange in pairs: in step k rank r exchanges with rank r XOR k.
+// heddle/collective/algorithm/pairwise.hpp: pairwise exchange: in step k with rank r XOR k.
 #pragma once
 
 #include <heddle/collective/algorithm/direct.hpp>

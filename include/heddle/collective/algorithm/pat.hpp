@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/pat.hpp: parallel aggregated trees: few rounds, and the farthest peer gets the fewest blocks.
+// heddle/collective/algorithm/pat.hpp: PAT: parallel aggregated trees, few blocks to far peers.
 #pragma once
 
 #include <heddle/collective/algorithm/name.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/power_of_two.hpp: the largest power of two among the ranks, for algorithms that pair them.
+// heddle/collective/algorithm/power_of_two.hpp: the largest power of two among the ranks.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>

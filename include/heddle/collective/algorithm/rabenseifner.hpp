@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/rabenseifner.hpp: an all_reduce in few rounds and few bytes: halving, then doubling.
+// heddle/collective/algorithm/rabenseifner.hpp: all_reduce by halving, then doubling.
 #pragma once
 
 #include <heddle/collective/algorithm/offers.hpp>

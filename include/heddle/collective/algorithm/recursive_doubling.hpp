@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/recursive_doubling.hpp: pairs, pairs of pairs, ...: fewest rounds, and ranks keep their order.
+// heddle/collective/algorithm/recursive_doubling.hpp: recursive doubling, ranks kept in order.
 #pragma once
 
 #include <heddle/collective/algorithm/offers.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/recursive_halving.hpp: reduce_scatter by recursive halving of the vector.
+// heddle/collective/algorithm/recursive_halving.hpp: reduce_scatter by recursive halving.
 #pragma once
 
 #include <heddle/collective/algorithm/offers.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/reduce_scatter_gather.hpp: reduce of long vectors: reduce_scatter, then gather.
+// heddle/collective/algorithm/reduce_scatter_gather.hpp: reduce as reduce_scatter, then gather.
 #pragma once
 
 #include <heddle/collective/algorithm/append_rounds.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/reduce_then_scatter.hpp: reduce_scatter in rank order on any number of ranks, through one of them.
+// heddle/collective/algorithm/reduce_then_scatter.hpp: reduce_scatter through one rank, in order.
 #pragma once
 
 #include <heddle/collective/algorithm/binomial.hpp>

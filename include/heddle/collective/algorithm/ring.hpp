@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/ring.hpp: every rank sends to the next one only: fewest bytes, most rounds.
+// heddle/collective/algorithm/ring.hpp: ring algorithms: fewest bytes, most rounds.
 #pragma once
 
 #include <heddle/collective/algorithm/offers.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/scatter_all_gather.hpp: broadcast of long vectors: every rank gets a part, then all exchange.
+// heddle/collective/algorithm/scatter_all_gather.hpp: broadcast as scatter, then all_gather.
 #pragma once
 
 #include <heddle/collective/algorithm/append_rounds.hpp>

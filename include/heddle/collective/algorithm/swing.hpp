@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/swing.hpp: the Swing algorithm: pairs at alternating distances, on rings and tori.
+// heddle/collective/algorithm/swing.hpp: the Swing algorithm, for rings and tori.
 #pragma once
 
 #include <heddle/collective/algorithm/dimensions.hpp>

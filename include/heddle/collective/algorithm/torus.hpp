@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/torus.hpp: rings along the dimensions of a torus, all dimensions at once.
+// heddle/collective/algorithm/torus.hpp: rings along all dimensions of a torus at once.
 #pragma once
 
 #include <heddle/collective/algorithm/dimensions.hpp>

@@ -22,8 +22,8 @@ HEDDLE_INLINE std::vector<std::int64_t> dyadic_trees(std::span<const std::int64_
   for (std::size_t i = 0; i < tree_of.size(); ++i) {
     const std::int64_t t = tree_of[i];
     if (t < 0 || t >= trees || (i > 0 && t < tree_of[i - 1])) {
-      throw comm_error(detail::text_of({"heddle: dyadic_trees: leaf ", i, " is of tree ", t,
-                                        "; the numbers must not decrease, and lie below ", trees}));
+      throw comm_error(text_of({"heddle: dyadic_trees: leaf ", i, " is of tree ", t,
+                                "; the numbers must not decrease, and lie below ", trees}));
     }
     bounds.resize(static_cast<std::size_t>(t) + 1, static_cast<std::int64_t>(i));
   }
@@ -64,7 +64,7 @@ HEDDLE_INLINE void dyadic_plan::check() const {
   else if (rank_ < 0 || rank_ >= ranks())
     problem = "the rank must be one of those that have leaves";
   if (problem.empty()) return;
-  throw comm_error(detail::text_of({"heddle: dyadic_plan on rank ", rank_, ": ", problem}));
+  throw comm_error(text_of({"heddle: dyadic_plan on rank ", rank_, ": ", problem}));
 }
 
 HEDDLE_INLINE std::vector<dyadic_node> dyadic_plan::maximal(std::int64_t lo, std::int64_t hi) const {

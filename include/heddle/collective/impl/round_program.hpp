@@ -171,7 +171,7 @@ HEDDLE_INLINE void round_program::compile_round(round_view view, state& s, int k
     const int first = pooled(list), count = t->items;
     for (const int i : list)
       if (s.at[index(i)].buffer == place::none) {
-        throw comm_error(detail::text_of(
+        throw comm_error(text_of(
             {"heddle: the round table sends item ", i, " from rank ", rank_, ", which does not hold it in round ", k}));
       }
     place from = s.at[index(list[0])];

@@ -105,9 +105,8 @@ HEDDLE_INLINE void launch_queue::finish() {
   make_waiting();
   if (done()) return;
   const launch_call& missing = turns_[next_].what;
-  throw comm_error(
-      detail::text_of({"heddle: rank ", rank_, ": ", waiting(), " submitted calls wait for call ", missing.number,
-                       " on ", names_[static_cast<std::size_t>(missing.group)], ", which was not submitted"}));
+  throw comm_error(text_of({"heddle: rank ", rank_, ": ", waiting(), " submitted calls wait for call ", missing.number,
+                            " on ", names_[static_cast<std::size_t>(missing.group)], ", which was not submitted"}));
 }
 
 HEDDLE_INLINE void launch_queue::make_waiting() {

@@ -110,7 +110,7 @@ class launcher_reader {
     return -1;
   }
 
-  process_place fault(std::initializer_list<text_part> parts) const {
+  process_place fault(std::initializer_list<message_part> parts) const {
     if (strict_) throw config_error(text_of(parts));
     return {};
   }

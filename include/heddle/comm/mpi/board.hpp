@@ -1,4 +1,4 @@
-// heddle/comm/mpi/board.hpp: memory shared by the MPI processes of one host: their calls, failures and signs of life.
+// heddle/comm/mpi/board.hpp: memory that MPI processes of one host share: calls and failures.
 #pragma once
 
 #include <heddle/comm/mpi/api.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/mpi/calls.hpp: base of the MPI communicator: its members and the steps that its calls share.
+// heddle/comm/mpi/calls.hpp: base of the MPI communicator: its members and common steps.
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/mpi/datatype.hpp: MPI's names of element types, and any number of elements as one count and one type.
+// heddle/comm/mpi/datatype.hpp: MPI datatypes of elements, and counts above an int's range.
 #pragma once
 
 #include <heddle/comm/mpi/api.hpp>

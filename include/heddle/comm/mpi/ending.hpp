@@ -1,4 +1,4 @@
-// heddle/comm/mpi/ending.hpp: the communicators of a launch, and the agreement of its ranks on its end.
+// heddle/comm/mpi/ending.hpp: communicators of a launch whose ranks agree on its end.
 #pragma once
 
 #include <heddle/comm/mpi/board.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/mpi/group.hpp: the state of one MPI communicator, and the state shared by all communicators of a rank.
+// heddle/comm/mpi/group.hpp: state of one MPI communicator, and of all of a rank.
 #pragma once
 
 #include <heddle/comm/call_info.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/mpi/operator.hpp: MPI operators for heddle's: predefined where one means the same, else user-defined.
+// heddle/comm/mpi/operator.hpp: MPI operators for heddle's, predefined or user-defined.
 #pragma once
 
 #include <heddle/comm/mpi/datatype.hpp>

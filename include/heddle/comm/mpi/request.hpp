@@ -101,7 +101,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
         request_(std::exchange(other.request_, MPI_REQUEST_NULL)),
         check_(std::move(other.check_)),
         message_(other.message_) {}
-  mpi_request& operator=(mpi_request&& other) noexcept { return detail::replace(*this, std::move(other)); }
+  mpi_request& operator=(mpi_request&& other) noexcept { return move_assign(*this, std::move(other)); }
   [[gnu::always_inline]] ~mpi_request() {
     if (request_ != MPI_REQUEST_NULL) [[unlikely]]
       end();
@@ -257,9 +257,8 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     if (failed < 0) return;
     const std::string where = detail::where_of(*group_, call(), 0);
     cancel();
-    throw aborted_error(
-        detail::text_of({"heddle: rank ", failed, " failed while rank ", group_->world_rank(group_->rank()), " was in ",
-                         where, ": ", board->head().failure}));
+    throw aborted_error(text_of({"heddle: rank ", failed, " failed while rank ", group_->world_rank(group_->rank()),
+                                 " was in ", where, ": ", board->head().failure}));
   }
 
   // Whether `test` would say true; changes nothing.

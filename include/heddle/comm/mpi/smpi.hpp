@@ -1,4 +1,4 @@
-// heddle/comm/mpi/smpi.hpp: undefines the function names (exit, free, sleep, ...) that SimGrid's smpicxx makes macros.
+// heddle/comm/mpi/smpi.hpp: undefines function names that SimGrid's smpicxx makes macros.
 #pragma once
 
 // Include it before headers of other libraries that use these names for functions or variables of their own: CLI11 does.

@@ -78,7 +78,7 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
   mpi_started() = default;
   ~mpi_started() { end(); }
   mpi_started(mpi_started&&) noexcept = default;
-  mpi_started& operator=(mpi_started&& other) noexcept { return detail::replace(*this, std::move(other)); }
+  mpi_started& operator=(mpi_started&& other) noexcept { return move_assign(*this, std::move(other)); }
 
   /// Returns when the result is there; at once for an empty request.
   /// Errors: as the blocking call. The request is empty afterwards in any case.

@@ -1,4 +1,4 @@
-// heddle/comm/mpi/wait.hpp: waits for MPI without getting stuck in it: looks out for failed ranks and for the timeout.
+// heddle/comm/mpi/wait.hpp: waits for MPI, and looks out for failed ranks and the timeout.
 #pragma once
 
 #include <heddle/comm/mpi/group.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/mpi/watchdog.hpp: ends the job with a report when a process is lost or a call never ends.
+// heddle/comm/mpi/watchdog.hpp: ends the job with a report when a process or call is stuck.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/threads/block_calls.hpp: reduce_scatter and all_gather of ranks that are threads, with equal blocks and with counted ones.
+// heddle/comm/threads/block_calls.hpp: reduce_scatter and all_gather of ranks that are threads.
 #pragma once
 
 #include <heddle/comm/blocks.hpp>

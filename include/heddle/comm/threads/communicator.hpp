@@ -1,4 +1,4 @@
-// heddle/comm/threads/communicator.hpp: ranks that are threads; calls work on the other ranks' buffers in place.
+// heddle/comm/threads/communicator.hpp: the communicator of ranks that are threads.
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/threads/condition_word.hpp: a counter that threads sleep on, by a condition variable, for systems without futexes.
+// heddle/comm/threads/condition_word.hpp: a counter to sleep on, for systems without futexes.
 #pragma once
 
 #include <heddle/core/config.hpp>

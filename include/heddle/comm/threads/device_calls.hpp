@@ -1,4 +1,4 @@
-// heddle/comm/threads/device_calls.hpp: calls of ranks that are threads in the memory of devices: kernels that read and write that of all of them.
+// heddle/comm/threads/device_calls.hpp: collectives between threads as kernels on devices.
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/threads/fold.hpp: folding the buffers of several ranks element by element, in rank order.
+// heddle/comm/threads/fold.hpp: folds buffers of several ranks element by element, in order.
 #pragma once
 
 #include <heddle/core/config.hpp>

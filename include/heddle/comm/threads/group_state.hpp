@@ -1,4 +1,4 @@
-// heddle/comm/threads/group_state.hpp: shared state of a group of threads: collectives and messages, without types.
+// heddle/comm/threads/group_state.hpp: untyped shared state of a group of threads.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -43,7 +43,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
     if (message_ != nullptr) end();
   }
   threads_request(threads_request&&) noexcept = default;
-  threads_request& operator=(threads_request&& other) noexcept { return detail::replace(*this, std::move(other)); }
+  threads_request& operator=(threads_request&& other) noexcept { return move_assign(*this, std::move(other)); }
 
   /// Returns when the message is done; at once for an empty request.
   /// Errors: as the blocking call. The request is empty afterwards in any case.

@@ -1,4 +1,4 @@
-// heddle/comm/threads/shared_state.hpp: state shared by the threads of a world: failure, waiting ranks, groups.
+// heddle/comm/threads/shared_state.hpp: state of a world of threads: failure, waits, groups.
 #pragma once
 
 #include <heddle/core/config.hpp>

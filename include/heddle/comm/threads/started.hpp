@@ -1,4 +1,4 @@
-// heddle/comm/threads/started.hpp: collectives between threads that are started now and waited for later.
+// heddle/comm/threads/started.hpp: collectives between threads, started and waited for.
 #pragma once
 
 #include <heddle/comm/threads/group_state.hpp>
@@ -50,7 +50,7 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
  public:
   threads_started() = default;
   threads_started(threads_started&&) noexcept = default;
-  threads_started& operator=(threads_started&& other) noexcept { return detail::replace(*this, std::move(other)); }
+  threads_started& operator=(threads_started&& other) noexcept { return move_assign(*this, std::move(other)); }
   ~threads_started() {
     if (call_ != nullptr) end();
   }

@@ -1,4 +1,4 @@
-// heddle/comm/threads/wait_word.hpp: a counter that threads sleep on until it changes or time runs out.
+// heddle/comm/threads/wait_word.hpp: a counter that threads sleep on, with a timeout.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/threads/work.hpp: ranges of collectives between threads, done by any rank in the buffers of all.
+// heddle/comm/threads/work.hpp: ranges of collectives between threads, done by any rank.
 #pragma once
 
 #include <heddle/comm/blocks.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/cached_rows.hpp: copies of rows into a cache, and rows of a table added to others, for the CUDA backend, a group of threads per row.
+// heddle/compute/cuda/cached_rows.hpp: cached rows and table look-ups on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/column_sums.hpp: sums over the rows of matrices, column by column, for the CUDA backend: parts of the rows first, then of the parts.
+// heddle/compute/cuda/column_sums.hpp: column sums of matrices on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

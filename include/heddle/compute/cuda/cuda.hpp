@@ -1,4 +1,4 @@
-// heddle/compute/cuda/cuda.hpp: a backend on a CUDA stream.
+// heddle/compute/cuda/cuda.hpp: a backend on a CUDA stream (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/optimizer.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/draw_tokens.hpp: draws a token from each row of logits on the CUDA backend, a group of threads per row.
+// heddle/compute/cuda/draw_tokens.hpp: draws tokens from logits on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>
@@ -195,10 +195,9 @@ class token_drawing_members {
     auto&& on = static_cast<Backend&>(*this).launcher();
     const std::int64_t vocabulary = logits.extent(1);
     const auto weights = on.template room<double>(rows * vocabulary);
-    on.each_row(
-        rows, vocabulary,
-        draw_token_of_row<element>{vocabulary, logits.address(), heddle::v0::detail::first_element(draws),
-                                   heddle::v0::detail::first_element(drawn), const_cast<double*>(weights.address())});
+    on.each_row(rows, vocabulary,
+                draw_token_of_row<element>{vocabulary, logits.address(), first_element(draws), first_element(drawn),
+                                           const_cast<double*>(weights.address())});
   }
 
  private:

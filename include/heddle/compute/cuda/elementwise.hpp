@@ -1,4 +1,4 @@
-// heddle/compute/cuda/elementwise.hpp: activations, biases, casts and rotary positions for the CUDA backend.
+// heddle/compute/cuda/elementwise.hpp: elementwise kernels on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/activation_formulas.hpp>
@@ -116,7 +116,7 @@ template <class A>
 struct gated_by {
   template <class T>
   HEDDLE_HD T operator()(T gate, T up) const {
-    return activation<math>(A{}, gate) * up;
+    return activation<math>(A{}, gate) * factor_of_unit<math>(A{}, up);
   }
 };
 template <class A, launcher L, class T>
@@ -131,8 +131,8 @@ struct gated_backward_body {
   HEDDLE_HD void operator()(std::int64_t k) const {
     using S = sum_of_type<T>;
     const auto both = [](std::int64_t, S g, S u, S d, T& of_gate, T& of_up) {
-      of_gate = converted<T>(d * u * activation_derivative<math>(A{}, g));
-      of_up = converted<T>(d * activation<math>(A{}, g));
+      of_gate = converted<T>(d * factor_of_unit<math>(A{}, u) * activation_derivative<math>(A{}, g));
+      of_up = converted<T>(times_factor_derivative<math>(A{}, d * activation<math>(A{}, g), u));
     };
     for_pack(k, n, both, gate, up, dh, overwritten(dgate), overwritten(dup));
   }
@@ -175,7 +175,6 @@ void body(ops::fill, const L& on, std::int64_t n, T* x, sum_of_type<T> value) {
 }
 template <launcher L, class T>
 void body(ops::copy, const L& on, std::int64_t n, const T* x, T* y) {
-  using heddle::v0::detail::row_at;
   if (x != y) on.queue.copy(row_at<cuda_memory>(x, n), row_at<cuda_memory>(y, n));
 }
 /// The wider of two types.

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/embedding.hpp: embeddings of tokens and positions, and the gradients of their tables, for the CUDA backend.
+// heddle/compute/cuda/embedding.hpp: embeddings and gradients on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>
@@ -10,7 +10,6 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
-using heddle::v0::detail::converted;
 using in_groups::each_row_of_packs;
 using in_groups::for_packs;
 

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/expert_choice.hpp: choice of experts by biased scores in groups, its backward, and the update of the bias, for the CUDA backend.
+// heddle/compute/cuda/expert_choice.hpp: expert choice in groups on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/float8_products.hpp: products of float matrices whose operands are scaled and rounded to 8 bits, with scales on the device.
+// heddle/compute/cuda/float8_products.hpp: products in 8 bits on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/head_parts.hpp: copies and sums of a part of each head's elements, for the CUDA backend.
+// heddle/compute/cuda/head_parts.hpp: parts of heads on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/images.hpp: neighbourhoods of pixels and means of rows for the CUDA backend, an element per thread.
+// heddle/compute/cuda/images.hpp: neighbourhoods of pixels on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/launcher.hpp: launchers of kernels on CUDA streams.
+// heddle/compute/cuda/launcher.hpp: launchers of kernels on CUDA streams (not run on a GPU).
 //
 // Bodies are objects whose call operators are functions of host and device both. On a GPU they are what the threads of a
 // grid run; the same bodies run on threads of the host in tests, whose groups may be of any size.

@@ -1,4 +1,5 @@
-// heddle/compute/cuda/lt_products.hpp: matrix products of cuBLASLt on a CUDA stream. Empty where the host's compiler finds no cublasLt.h.
+// heddle/compute/cuda/lt_products.hpp: matrix products by cuBLASLt (not run on a GPU).
+// Empty where the host's compiler finds no cublasLt.h.
 #pragma once
 
 #if defined(__CUDACC__) || __has_include(<cublasLt.h>)

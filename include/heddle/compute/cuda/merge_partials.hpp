@@ -1,4 +1,4 @@
-// heddle/compute/cuda/merge_partials.hpp: merges partial results of attention, and runs other bodies on rows, on a CUDA stream.
+// heddle/compute/cuda/merge_partials.hpp: merge of attention on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/cuda.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/optimizer.hpp: steps of AdamW, of weights as they are and of masters with weights and gradients of other types, for the CUDA backend.
+// heddle/compute/cuda/optimizer.hpp: optimizer steps on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>
@@ -12,7 +12,6 @@
 
 namespace heddle::inline v0::compute::detail::on_cuda {
 
-using heddle::v0::detail::converted;
 using in_groups::for_pack;
 using in_groups::overwritten;
 

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/products.hpp: matrix products by the library of a CUDA launcher, and of rows grouped by expert by groups of threads.
+// heddle/compute/cuda/products.hpp: matrix products on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/elementwise.hpp>
@@ -21,7 +21,7 @@ void body(ops::matmul<TA, TB, Sums>, const L& on, std::int64_t m, std::int64_t n
   if (k > 0)
     on.template multiply<TA == transpose::yes, TB == transpose::yes>(m, n, k, a, b, c, beta);
   else if (beta == 0)
-    on.queue.zero(heddle::v0::detail::row_at<cuda_memory>(c, m * n));
+    on.queue.zero(row_at<cuda_memory>(c, m * n));
   else
     body(ops::scale{}, on, m * n, c, beta);
 }

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/routing.hpp: choice of experts, the permutation by expert, and rows moved along it and back, for the CUDA backend: by groups of threads, and stable sorts.
+// heddle/compute/cuda/routing.hpp: routing of rows to experts on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cuda/rows.hpp: layer norm, root-mean-square norm and the pieces of softmax cross-entropy for the CUDA backend, a group of threads per row.
+// heddle/compute/cuda/rows.hpp: norms and softmax of rows on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/column_sums.hpp>
@@ -13,7 +13,6 @@
 // Rows of 16-bit elements are summed and normed in float (`sum_of_type`), and rounded once where they are written.
 namespace heddle::inline v0::compute::detail::on_cuda {
 
-using heddle::v0::detail::converted;
 using in_groups::each_row_of_packs;
 using in_groups::for_packs;
 using in_groups::overwritten;

@@ -1,4 +1,5 @@
-// heddle/compute/cuda/stream_kernels.hpp: the kernels that run bodies on a CUDA stream, and the groups of threads they give them. Only nvcc (or clang for CUDA) sees what is in it.
+// heddle/compute/cuda/stream_kernels.hpp: kernels on a CUDA stream (not run on a GPU).
+// Only nvcc (or clang for CUDA) sees what is in it.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,4 +1,5 @@
-// heddle/compute/cuda/stream_launcher.hpp: launches of kernels, sorts and products on a CUDA stream. Only nvcc (or clang for CUDA) sees what is in it.
+// heddle/compute/cuda/stream_launcher.hpp: launches on a CUDA stream (not run on a GPU).
+// Only nvcc (or clang for CUDA) sees what is in it.
 #pragma once
 
 #if defined(__CUDACC__)

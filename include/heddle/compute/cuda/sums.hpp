@@ -1,4 +1,4 @@
-// heddle/compute/cuda/sums.hpp: sums over whole rows of numbers for the CUDA backend: in parts, then of the parts.
+// heddle/compute/cuda/sums.hpp: sums over whole rows on CUDA (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cuda/launcher.hpp>

@@ -1,4 +1,5 @@
-// heddle/compute/cuda/warp_instructions.hpp: the instructions of warps as PTX, and the kernel that runs bodies on blocks of warps. Only nvcc (or clang for CUDA) sees what is in it.
+// heddle/compute/cuda/warp_instructions.hpp: warp instructions as PTX (not run on a GPU).
+// Only nvcc (or clang for CUDA) sees what is in it.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,4 +1,4 @@
-// heddle/compute/cudnn/attention.hpp: attention of 16-bit elements by cuDNN 9, forward and backward, in the order of a queue.
+// heddle/compute/cudnn/attention.hpp: attention by cuDNN 9 on a stream (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cudnn/attention_graphs.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cudnn/attention_graphs.hpp: operation graphs of attention, forward and backward, as cuDNN 9 fuses them into one kernel.
+// heddle/compute/cudnn/attention_graphs.hpp: cuDNN's attention graphs (not run on a GPU).
 #pragma once
 
 #include <heddle/compute/cudnn/graph.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/cudnn/graph.hpp: operation graphs of cuDNN 9, and the execution plans that it makes of them.
+// heddle/compute/cudnn/graph.hpp: operation graphs and plans of cuDNN 9 (not run on a GPU).
 #pragma once
 
 #include <heddle/core/error.hpp>

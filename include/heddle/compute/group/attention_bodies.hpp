@@ -1,7 +1,8 @@
-// heddle/compute/group/attention_bodies.hpp: bodies of attention for backends that launch groups of threads.
+// heddle/compute/group/attention_bodies.hpp: bodies of attention for groups of threads.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
+#include <heddle/compute/group/attention_sinks.hpp>
 #include <heddle/compute/group/attention_tiles.hpp>
 #include <heddle/compute/group/half_attention.hpp>
 #include <heddle/compute/group/split_matrix_attention.hpp>
@@ -80,6 +81,19 @@ void body(ops::capped_attention_backward, const L& on, head_rows<const T> dout, 
       pages.page_rows == 0 ? k.rows : static_cast<std::int64_t>(pages.pages.size()) * pages.page_rows;
   attend_backward(on, inputs_of<T>(q, k, v, listed(slices, cap), scale, pages), k.rows, k.heads, keys, at(dout),
                   at(out), lse.data(), at(dq), at(dk), at(dv));
+}
+template <launches_groups L, class T>
+void body(ops::attention_sinks, const L& on, head_rows<const T> x, std::span<const T> sinks,
+          std::span<sum_of_type<T>> lse, head_rows<T> y) {
+  on.each_row(x.rows * x.heads, x.head_dim,
+              attention_sinks_row<T>{at(x), x.rows, x.heads, sinks.data(), lse.data(), at(y)});
+}
+template <launches_groups L, class T>
+void body(ops::attention_sinks_backward, const L& on, head_rows<const T> dout, head_rows<const T> out,
+          std::span<const T> sinks, std::span<const sum_of_type<T>> lse, matrix_view<T> terms) {
+  on.each_row(out.rows * out.heads, out.head_dim,
+              attention_sinks_backward_row<T>{at(dout), at(out), out.rows, out.heads, sinks.data(), lse.data(),
+                                              terms.address()});
 }
 template <launches_groups L, class T>
 void body(ops::causal_attention, const L& on, matrix_view<const T> qkv, attention_shape s, matrix_view<T> out,

@@ -1,4 +1,4 @@
-// heddle/compute/group/attention_rows.hpp: attention by groups of threads, forward and backward, key by key: no score is kept.
+// heddle/compute/group/attention_rows.hpp: attention by groups of threads, key by key.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/group/attention_tiles.hpp: attention by groups of threads, forward and backward, by tiles of queries and keys in the memory that a group shares.
+// heddle/compute/group/attention_tiles.hpp: attention by groups of threads, in tiles.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

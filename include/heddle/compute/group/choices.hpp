@@ -1,4 +1,4 @@
-// heddle/compute/group/choices.hpp: the greatest of a row's numbers by a group of threads, and a row's softmax.
+// heddle/compute/group/choices.hpp: greatest numbers and softmax of rows, by groups.
 #pragma once
 
 #include <heddle/compute/group/threads.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/group/grouped_operands.hpp: operands of products of rows grouped by expert, and the tile of a group's product that an item of a launch computes.
+// heddle/compute/group/grouped_operands.hpp: operands and tiles of grouped products.
 #pragma once
 
 #include <heddle/compute/group/tiles.hpp>

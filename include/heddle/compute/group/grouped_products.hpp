@@ -1,4 +1,4 @@
-// heddle/compute/group/grouped_products.hpp: launches of products by tiles of groups of threads, also of rows grouped by expert.
+// heddle/compute/group/grouped_products.hpp: launches of products, also grouped ones.
 #pragma once
 
 #include <heddle/compute/group/grouped_operands.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/group/matrix_attention.hpp: attention of 16-bit elements by the matrix instructions of warps.
+// heddle/compute/group/matrix_attention.hpp: 16-bit attention by matrix instructions of warps.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

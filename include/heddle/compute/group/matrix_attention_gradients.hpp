@@ -1,4 +1,4 @@
-// heddle/compute/group/matrix_attention_gradients.hpp: gradients of attention of 16-bit elements by the matrix instructions of warps.
+// heddle/compute/group/matrix_attention_gradients.hpp: gradients of 16-bit attention, by warps.
 #pragma once
 
 #include <heddle/compute/group/vectors.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/group/matrix_products.hpp: products of rows grouped by expert, of 16-bit elements, by the matrix instructions of warps.
+// heddle/compute/group/matrix_products.hpp: grouped 16-bit products by instructions of warps.
 #pragma once
 
 #include <heddle/compute/group/grouped_operands.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/group/product_tiles.hpp: products of matrices by groups of threads, by tiles of both operands in the memory that a group shares.
+// heddle/compute/group/product_tiles.hpp: matrix products by groups of threads, in tiles.
 #pragma once
 
 #include <heddle/compute/group/grouped_operands.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/group/split_attention.hpp: attention of few queries over many keys by groups of threads: each has some keys of a query, then what they found is combined.
+// heddle/compute/group/split_attention.hpp: split-KV attention by groups of threads.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/group/split_matrix_attention.hpp: attention of few queries of 16-bit elements over many keys, by the matrix instructions of warps.
+// heddle/compute/group/split_matrix_attention.hpp: split-KV attention of 16 bits, by warps.
 #pragma once
 
 #include <heddle/compute/group/attention_rows.hpp>

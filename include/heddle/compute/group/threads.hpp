@@ -1,4 +1,4 @@
-// heddle/compute/group/threads.hpp: groups of threads that compute a row, a column or a tile of a kernel together.
+// heddle/compute/group/threads.hpp: groups of threads that compute a row or a tile.
 //
 // Bodies are objects whose call operators are functions of host and device both: blocks and warps of CUDA run them, teams of Kokkos, and
 // threads of the host in tests.

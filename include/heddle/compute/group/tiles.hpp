@@ -1,4 +1,4 @@
-// heddle/compute/group/tiles.hpp: tiles of matrices in the memory that a group of threads shares, and their products.
+// heddle/compute/group/tiles.hpp: tiles of matrices in a group's shared memory.
 #pragma once
 
 #include <heddle/core/config.hpp>

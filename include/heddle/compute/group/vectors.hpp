@@ -1,4 +1,4 @@
-// heddle/compute/group/vectors.hpp: loads and stores of 16 bytes for kernels that go through arrays element by element.
+// heddle/compute/group/vectors.hpp: loads and stores of 16 bytes for elementwise kernels.
 //
 // Arrays are cut into packs of as many elements as 16 bytes of the widest element type have. A thread reads the packs of all
 // arrays before it writes one, so that an output may be the same memory as an input. Which thread takes which element, and in

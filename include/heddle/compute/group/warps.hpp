@@ -1,4 +1,4 @@
-// heddle/compute/group/warps.hpp: the instructions of warps that bodies of matrix kernels are written in, and tiles of 16-bit elements for them.
+// heddle/compute/group/warps.hpp: warp instructions, and tiles of 16-bit elements for them.
 //
 // Bodies take a warp `w` of a block. A value that every lane has of its own is `registers<E, N>`: `x(lane, i)` is register i of a lane, and
 // `w.each_lane(f)` calls f(lane). On a GPU a thread is a lane and calls f once; on the host one thread has all 32 lanes, so that a body is

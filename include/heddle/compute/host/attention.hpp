@@ -1,4 +1,4 @@
-// heddle/compute/host/attention.hpp: attention over lists of slices, forward and backward, by blocks of query rows.
+// heddle/compute/host/attention.hpp: attention over slices on the host, forward and backward.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -437,6 +437,38 @@ void body(ops::capped_attention_backward, product_team<G>& on, head_rows<const T
           std::span<const attention_slice> slices, T scale, T cap, head_rows<T> dq, head_rows<T> dk, head_rows<T> dv,
           key_pages pages) {
   attend_slices_backward(on, dout, q, k, v, out, lse, slices, capped_scores<T>{scale, cap}, dq, dk, dv, pages);
+}
+
+template <class T>
+void body(ops::attention_sinks, team& on, head_rows<const T> x, std::span<const T> sinks, std::span<sum_of_type<T>> lse,
+          head_rows<T> y) {
+  using S = sum_of_type<T>;
+  on.split(x.rows, row_grain(x.width()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      for (std::int64_t h = 0; h < x.heads; ++h) {
+        S& own = lse[static_cast<std::size_t>(h * x.rows + r)];
+        const S before = own, sink = static_cast<S>(sinks[static_cast<std::size_t>(h)]);
+        own = level_with_sink(before, sink);
+        const S share = std::exp(before - own);
+        const T* const from = x.row(r, h);
+        T* const to = y.row(r, h);
+        for (std::int64_t d = 0; d < x.head_dim; ++d) to[d] = T(static_cast<S>(from[d]) * share);
+      }
+  });
+}
+template <class T>
+void body(ops::attention_sinks_backward, team& on, head_rows<const T> dout, head_rows<const T> out,
+          std::span<const T> sinks, std::span<const sum_of_type<T>> lse, matrix_view<T> terms) {
+  using S = sum_of_type<T>;
+  on.split(out.rows, row_grain(out.width()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      for (std::int64_t h = 0; h < out.heads; ++h) {
+        const S level = lse[static_cast<std::size_t>(h * out.rows + r)];
+        const S share = std::exp(static_cast<S>(sinks[static_cast<std::size_t>(h)]) - level);
+        terms.address()[r * out.heads + h] =
+            T(-share * sum_lanes<S>(out.head_dim, [](S d, S o) { return d * o; }, dout.row(r, h), out.row(r, h)));
+      }
+  });
 }
 
 template <class G, class T>

@@ -1,4 +1,4 @@
-// heddle/compute/host/cached_rows.hpp: copies of rows into a cache, and rows of a table added to others.
+// heddle/compute/host/cached_rows.hpp: rows into a cache, and rows of a table added to others.
 #pragma once
 
 #include <heddle/compute/host/lanes.hpp>

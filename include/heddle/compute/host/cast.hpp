@@ -1,4 +1,4 @@
-// heddle/compute/host/cast.hpp: conversion of vectors between element types, to the nearest or stochastically.
+// heddle/compute/host/cast.hpp: conversion between element types, nearest or stochastic.
 #pragma once
 
 #include <heddle/compute/host/elementwise.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/host/cross_entropy.hpp: the row-wise pieces of softmax cross-entropy over a slice of the vocabulary.
+// heddle/compute/host/cross_entropy.hpp: pieces of softmax cross-entropy over a slice.
 #pragma once
 
 #include <heddle/compute/check.hpp>

@@ -25,8 +25,6 @@ namespace heddle::inline v0::compute::detail {
 /// Elements below which sharing simple work among threads costs more than it saves.
 inline constexpr std::int64_t elementwise_grain = 16384;
 
-using heddle::v0::detail::converted;
-
 template <class T, class Op, class... In>
 void map_shared(team& workers, std::int64_t n, T* out, Op op, const In*... in) {
   workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {

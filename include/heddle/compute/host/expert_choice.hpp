@@ -1,4 +1,4 @@
-// heddle/compute/host/expert_choice.hpp: choice of experts by biased scores in groups, its backward, and the update of the bias.
+// heddle/compute/host/expert_choice.hpp: choice of experts by biased scores in groups.
 #pragma once
 
 #include <heddle/compute/host/layer_norm.hpp>

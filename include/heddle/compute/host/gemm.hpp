@@ -1,4 +1,4 @@
-// heddle/compute/host/gemm.hpp: the concept of a library of matrix products; one product shared by a team.
+// heddle/compute/host/gemm.hpp: the concept of a library of matrix products; shared products.
 #pragma once
 
 #include <heddle/compute/host/team.hpp>

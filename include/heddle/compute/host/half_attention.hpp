@@ -1,4 +1,4 @@
-// heddle/compute/host/half_attention.hpp: attention of bf16 and f16 elements on the host, computed in float and rounded once.
+// heddle/compute/host/half_attention.hpp: attention of 16-bit elements, summed in float.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

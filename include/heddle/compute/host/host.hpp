@@ -1,4 +1,4 @@
-// heddle/compute/host/host.hpp: the host backend: every kernel in C++ and threads, products by a chosen library.
+// heddle/compute/host/host.hpp: the host backend: C++, threads, a library's products.
 #pragma once
 
 #include <heddle/compute/facets.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/host/integer_products.hpp: products of rows and weights that are both in 8 bits, summed in integers within a block.
+// heddle/compute/host/integer_products.hpp: products of 8-bit rows and 8-bit weights.
 #pragma once
 
 #include <heddle/compute/host/portable.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/host/lanes.hpp: loops over long vectors in blocks of a fixed length, which every compiler vectorises.
+// heddle/compute/host/lanes.hpp: loops over long vectors in blocks that compilers vectorise.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

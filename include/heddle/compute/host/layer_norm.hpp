@@ -1,4 +1,4 @@
-// heddle/compute/host/layer_norm.hpp: layer norm and RMS norm of each row, forward and backward, on the host.
+// heddle/compute/host/layer_norm.hpp: layer norm and RMS norm of rows, on the host.
 #pragma once
 
 #include <heddle/compute/host/elementwise.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/host/math.hpp: exp and its relatives in forms that loops over them can be vectorised.
+// heddle/compute/host/math.hpp: exp and relatives in forms that vectorise.
 #pragma once
 
 // Rounding a float by adding and subtracting a large one, and looking for NaN, mean something else under these flags.

@@ -1,4 +1,4 @@
-// heddle/compute/host/merge_partials.hpp: merges partial results of attention, and runs other bodies on rows, on the host.
+// heddle/compute/host/merge_partials.hpp: merges partial attention; runs bodies on rows.
 #pragma once
 
 #include <heddle/compute/ops/on_rows.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/host/native_vector.hpp: registers full of numbers, for the loops compilers do not find themselves.
+// heddle/compute/host/native_vector.hpp: registers full of numbers, for loops by hand.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/host/onednn.hpp: matrix products by oneDNN (float), other types by another library.
+// heddle/compute/host/onednn.hpp: float matrix products by oneDNN, others by another library.
 #pragma once
 
 #if !__has_include(<dnnl.h>)

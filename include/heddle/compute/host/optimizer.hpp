@@ -1,4 +1,4 @@
-// heddle/compute/host/optimizer.hpp: one AdamW step in one pass over parameters, gradients and moments.
+// heddle/compute/host/optimizer.hpp: one AdamW step in one pass over its arrays.
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>

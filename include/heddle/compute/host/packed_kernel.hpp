@@ -1,4 +1,4 @@
-// heddle/compute/host/packed_kernel.hpp: the product of a few or many rows with weights that are packed in strips of columns.
+// heddle/compute/host/packed_kernel.hpp: products with weights packed in strips.
 #pragma once
 
 #include <heddle/compute/host/gemm.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/host/packed_matrix.hpp: a weight matrix in a storage format, in the order in which products on the host read it.
+// heddle/compute/host/packed_matrix.hpp: a weight matrix packed in a storage format.
 #pragma once
 
 #include <heddle/compute/host/integer_products.hpp>

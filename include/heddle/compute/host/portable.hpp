@@ -1,4 +1,4 @@
-// heddle/compute/host/portable.hpp: matrix products without any library: packed, blocked, in vector registers.
+// heddle/compute/host/portable.hpp: matrix products without any library, in blocks.
 #pragma once
 
 #include <heddle/compute/host/native_vector.hpp>

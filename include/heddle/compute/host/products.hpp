@@ -1,4 +1,4 @@
-// heddle/compute/host/products.hpp: matrix products of the host's backend, by a library whose work threads share.
+// heddle/compute/host/products.hpp: matrix products of the host's backend, shared by threads.
 #pragma once
 
 #include <heddle/compute/host/elementwise.hpp>

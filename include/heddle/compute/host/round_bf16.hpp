@@ -1,4 +1,4 @@
-// heddle/compute/host/round_bf16.hpp: float rounded to bf16 by the processor's instruction, where it has one.
+// heddle/compute/host/round_bf16.hpp: float to bf16 by the processor's instruction.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>

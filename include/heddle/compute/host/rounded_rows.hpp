@@ -1,4 +1,4 @@
-// heddle/compute/host/rounded_rows.hpp: rows of floats rounded to integers of 8 bits with a scale per block, as products of integers read them.
+// heddle/compute/host/rounded_rows.hpp: rows rounded to 8-bit integers with block scales.
 #pragma once
 
 #include <heddle/compute/host/portable.hpp>

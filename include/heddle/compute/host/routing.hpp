@@ -1,4 +1,4 @@
-// heddle/compute/host/routing.hpp: choice of experts, the permutation by expert, and rows moved along it and back.
+// heddle/compute/host/routing.hpp: routing of rows to experts on the host, and back.
 #pragma once
 
 #include <heddle/compute/host/layer_norm.hpp>

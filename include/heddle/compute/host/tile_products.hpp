@@ -1,4 +1,4 @@
-// heddle/compute/host/tile_products.hpp: products of operands rounded to bf16 in the processor's tile registers (AMX), summed in float.
+// heddle/compute/host/tile_products.hpp: bf16 products in tile registers (AMX).
 #pragma once
 
 #include <heddle/compute/host/portable.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/impl/host_kernels.hpp: the list of the host's kernels that separate compilation compiles once.
+// heddle/compute/impl/host_kernels.hpp: the list of host kernels that are compiled once.
 #pragma once
 
 #include <heddle/compute/host/host.hpp>
@@ -51,6 +51,8 @@
   KIND template body_type<ops::gated_backward<gelu_tanh>, T, team&> body;                  \
   KIND template body_type<ops::gated<relu>, T, team&> body;                                \
   KIND template body_type<ops::gated_backward<relu>, T, team&> body;                       \
+  KIND template body_type<ops::gated<clamped_swiglu>, T, team&> body;                      \
+  KIND template body_type<ops::gated_backward<clamped_swiglu>, T, team&> body;             \
   KIND template body_type<ops::rotary<rotary_pairs::halves, false>, T, team&> body;        \
   KIND template body_type<ops::rotary<rotary_pairs::halves, true>, T, team&> body;         \
   KIND template body_type<ops::rotary<rotary_pairs::neighbours, false>, T, team&> body;    \

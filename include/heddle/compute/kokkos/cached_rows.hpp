@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/cached_rows.hpp: copies of rows into a cache, and rows of a table added to others, as Kokkos kernels.
+// heddle/compute/kokkos/cached_rows.hpp: rows into a cache, rows of a table added, on Kokkos.
 #pragma once
 
 #include <heddle/compute/kokkos/launch.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/elementwise.hpp: GELU, gated activations, biases, casts and look-ups in tables as Kokkos kernels.
+// heddle/compute/kokkos/elementwise.hpp: elementwise kernels and look-ups on Kokkos.
 #pragma once
 
 #include <heddle/compute/activation_formulas.hpp>
@@ -73,7 +73,10 @@ template <class A, class Exec, class T>
 void body(ops::gated<A>, const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, T* h) {
   each_block<elements_of_item<Exec>>(
       exec, "heddle::gated", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
-        map_block<Exec>(count, h + i, [](T g, T u) { return activation<math_on<Exec>>(A{}, g) * u; }, gate + i, up + i);
+        map_block<Exec>(
+            count, h + i,
+            [](T g, T u) { return activation<math_on<Exec>>(A{}, g) * factor_of_unit<math_on<Exec>>(A{}, u); },
+            gate + i, up + i);
       });
 }
 /// Both results of a few elements from one reading, so that each output may be an input's memory.
@@ -84,9 +87,17 @@ void body(ops::gated_backward<A>, const on<Exec>& exec, std::int64_t n, const T*
       exec, "heddle::gated_backward", n, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         constexpr std::int64_t width = columns_of_item<Exec, T>;
         T to_up[width];
-        map_block<Exec>(count, to_up, [](T g, T d) { return d * activation<math_on<Exec>>(A{}, g); }, gate + i, dh + i);
         map_block<Exec>(
-            count, dgate + i, [](T g, T u, T d) { return d * u * activation_derivative<math_on<Exec>>(A{}, g); },
+            count, to_up,
+            [](T g, T u, T d) {
+              return times_factor_derivative<math_on<Exec>>(A{}, d * activation<math_on<Exec>>(A{}, g), u);
+            },
+            gate + i, up + i, dh + i);
+        map_block<Exec>(
+            count, dgate + i,
+            [](T g, T u, T d) {
+              return d * factor_of_unit<math_on<Exec>>(A{}, u) * activation_derivative<math_on<Exec>>(A{}, g);
+            },
             gate + i, up + i, dh + i);
         for (std::int64_t l = 0; l < count; ++l) dup[i + l] = to_up[l];
       });
@@ -132,7 +143,6 @@ void body(ops::fill, const on<Exec>& exec, std::int64_t n, T* x, T value) {
 }
 template <class Exec, class T>
 void body(ops::copy, const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
-  using heddle::v0::detail::row_at;
   if (x != y) exec.queue.copy(row_at<kokkos_memory<Exec>>(x, n), row_at<kokkos_memory<Exec>>(y, n));
 }
 template <class From, class To>

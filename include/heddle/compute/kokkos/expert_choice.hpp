@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/expert_choice.hpp: choice of experts by biased scores in groups, its backward, and the update of the bias, as Kokkos kernels.
+// heddle/compute/kokkos/expert_choice.hpp: choice of experts in groups on Kokkos.
 #pragma once
 
 #include <heddle/compute/host/expert_choice.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/head_parts.hpp: copies and sums of a part of each head's elements, as Kokkos kernels.
+// heddle/compute/kokkos/head_parts.hpp: copies and sums of parts of heads on Kokkos.
 #pragma once
 
 #include <heddle/compute/kokkos/launch.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/host_products.hpp: matrix products and attention of a Kokkos backend by the host's kernels, in memory that the host can use.
+// heddle/compute/kokkos/host_products.hpp: the host's products for a Kokkos backend.
 #pragma once
 
 #include <heddle/compute/host/host.hpp>

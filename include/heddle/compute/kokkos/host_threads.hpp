@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/host_threads.hpp: threads of a Kokkos instance lent to the host's kernels, so that a rank has one set of threads.
+// heddle/compute/kokkos/host_threads.hpp: a Kokkos instance's threads, lent to the host.
 #pragma once
 
 #include <heddle/compute/host/team.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/kokkos.hpp: a backend on a Kokkos execution space: Kokkos kernels, and products of the host in memory of the host, or of teams.
+// heddle/compute/kokkos/kokkos.hpp: a backend on any Kokkos execution space.
 #pragma once
 
 #include <heddle/compute/host/portable.hpp>

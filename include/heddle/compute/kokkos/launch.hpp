@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/launch.hpp: launches of kernels on an instance of a Kokkos execution space, and what their bodies share.
+// heddle/compute/kokkos/launch.hpp: launches of kernels on an instance of Kokkos.
 #pragma once
 
 #include <heddle/compute/growing_room.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/merge_partials.hpp: merges partial results of attention, and runs other bodies on rows, on Kokkos.
+// heddle/compute/kokkos/merge_partials.hpp: merges partial attention on Kokkos.
 #pragma once
 
 #include <heddle/compute/kokkos/kokkos.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/routing.hpp: choice of experts, the permutation by expert, and rows moved along it and back, as Kokkos kernels.
+// heddle/compute/kokkos/routing.hpp: routing of rows to experts as Kokkos kernels.
 #pragma once
 
 #include <heddle/compute/group/choices.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/rows.hpp: layer norm, root-mean-square norm and the pieces of softmax cross-entropy, a row per item of work.
+// heddle/compute/kokkos/rows.hpp: norms and softmax cross-entropy of rows on Kokkos.
 #pragma once
 
 #include <heddle/compute/host/cross_entropy.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/sums.hpp: sums over whole rows of numbers, in an order that depends on their count alone.
+// heddle/compute/kokkos/sums.hpp: row sums on Kokkos, in an order fixed by the length.
 #pragma once
 
 #include <heddle/compute/kokkos/launch.hpp>

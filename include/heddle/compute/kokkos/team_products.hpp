@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/team_products.hpp: matrix products and attention of a Kokkos backend as team kernels, on any execution space.
+// heddle/compute/kokkos/team_products.hpp: products and attention as team kernels.
 #pragma once
 
 #include <heddle/compute/group/attention_bodies.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/kokkos/teams.hpp: launches of kernels by groups of threads, as teams of a Kokkos execution space with tiles in their scratch memory.
+// heddle/compute/kokkos/teams.hpp: kernels by groups of threads as teams of Kokkos.
 #pragma once
 
 #include <heddle/compute/group/threads.hpp>

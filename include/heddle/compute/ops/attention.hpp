@@ -1,4 +1,4 @@
-// heddle/compute/ops/attention.hpp: attention as operations: of any mask, grouped heads and pages, and causal over q, k, v side by side.
+// heddle/compute/ops/attention.hpp: attention as operations: masks, grouped heads, pages.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
@@ -27,6 +27,7 @@ HEDDLE_INLINE void check_attention(const char* name, const any_heads& q, const a
                                    std::size_t slices, double scale, bool is_float, const any_heads& out,
                                    std::size_t lse, const key_pages& pages);
 HEDDLE_INLINE void check_cap(const char* name, double cap);
+HEDDLE_INLINE void check_sinks(const char* name, const any_heads& x, std::size_t sinks, std::size_t lse);
 HEDDLE_INLINE void check_lies_by_row(const char* name, const any_heads& k, const any_heads& v);
 HEDDLE_INLINE void check_same_heads(const char* name, const char* what, const any_heads& x, const any_heads& y);
 HEDDLE_INLINE void check_seen(const char* name, std::int64_t queries, std::int64_t key_rows,
@@ -34,6 +35,13 @@ HEDDLE_INLINE void check_seen(const char* name, std::int64_t queries, std::int64
 HEDDLE_INLINE void check_causal_attention(const char* name, const attention_shape& s, dynamic_shape<2> qkv,
                                           dynamic_shape<2> out, std::size_t lse);
 HEDDLE_INLINE void check_same_shape(const char* name, const char* what, dynamic_shape<2> x, dynamic_shape<2> y);
+
+/// The log-sum-exp of scores whose own is `level`, -inf where there is none, and of a sink. Relative to the larger: no exponential overflows.
+template <class S>
+HEDDLE_HD S level_with_sink(S level, S sink) {
+  const S most = level < sink ? sink : level, least = level < sink ? level : sink;
+  return most + std::log1p(std::exp(least - most));
+}
 
 }  // namespace detail
 
@@ -167,6 +175,44 @@ struct capped_attention_backward : attention_operation {
   }
 };
 
+/// Attention with a sink for each head: one more score, that many for each query, which the soft-max counts and which has no value. Turns `out` and
+/// lse of attention without sinks into those with them: x exp(lse - l), l = log(exp(lse) + exp(sink)). With these the operations of its gradients
+/// give those of queries, keys and values.
+/// Shapes: x, y [rows, heads, value_columns], y may be x; sinks [heads]; lse [heads, rows].
+/// Errors: `layout_error` if sizes differ.
+/// Source: OpenAI 2025, arXiv:2508.10925, section 2.3; Xiao et al. 2023, arXiv:2309.17453, section 3 (a learned sink without a value); Hugging Face
+/// `GptOssAttention`.
+struct attention_sinks : attention_operation {
+  static constexpr const char* name = "attention_sinks";
+  static constexpr const char* label = "heddle::attention_sinks";
+  static constexpr const char* arguments[] = {"x", "sinks", "lse", "y"};
+  using dims = sizes<rows, heads, value_columns>;
+  using takes = signature<in_heads<rows, heads, value_columns>, sized_row<in<heads>>,
+                          sized_row<inout_sums<heads, rows>>, out_heads<rows, heads, value_columns>>;
+  static constexpr std::int64_t flops(const dims& n) { return n.product(); }
+  static void check(const auto& x, const auto& sinks, const auto& lse, const auto& y) {
+    detail::check_sinks(name, detail::sizes_of(x), sinks.size(), lse.size());
+    detail::check_same_heads(name, "y", detail::sizes_of(x), detail::sizes_of(y));
+  }
+};
+/// What each row gives to the gradient of its head's sink, -exp(sink - lse) (dout . out), with out and lse as `attention_sinks` made them. That gradient is
+/// the sum over rows, as that of a bias (`add_bias_backward`).
+/// Shapes: terms [rows, heads].
+struct attention_sinks_backward : attention_operation {
+  static constexpr const char* name = "attention_sinks_backward";
+  static constexpr const char* label = "heddle::attention_sinks_backward";
+  static constexpr const char* arguments[] = {"dout", "out", "sinks", "lse", "terms"};
+  using dims = attention_sinks::dims;
+  using takes = signature<in_heads<rows, heads, value_columns>, in_heads<rows, heads, value_columns>,
+                          sized_row<in<heads>>, sized_row<in_sums<heads, rows>>, sized<out<rows, heads>>>;
+  static constexpr std::int64_t flops(const dims& n) { return 2 * n.product(); }
+  static void check(const auto& dout, const auto& out, const auto& sinks, const auto& lse, const auto& terms) {
+    detail::check_sinks(name, detail::sizes_of(out), sinks.size(), lse.size());
+    detail::check_same_heads(name, "dout", detail::sizes_of(out), detail::sizes_of(dout));
+    detail::check_same_shape(name, "terms", dynamic_shape<2>(out.rows, out.heads), terms.shape());
+  }
+};
+
 struct statistics {};  ///< a dimension: log-sum-exps, of heads * rows
 struct widths {};      ///< columns of the result: heads * head_dim
 
@@ -216,6 +262,8 @@ S score_scale(const attention_shape& s) {
 struct attention_facet : operations<ops::causal_attention, ops::causal_attention_backward> {};
 /// Attention over slices of queries and keys.
 struct sliced_attention_facet : operations<ops::attention, ops::attention_backward> {};
+/// Sinks of its heads.
+struct attention_sinks_facet : operations<ops::attention_sinks, ops::attention_sinks_backward> {};
 /// The same with scores below a cap.
 struct capped_attention_facet : operations<ops::capped_attention, ops::capped_attention_backward> {};
 

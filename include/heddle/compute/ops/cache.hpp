@@ -1,4 +1,4 @@
-// heddle/compute/ops/cache.hpp: operations on rows that a cache keeps, and on positions that differ from row to row.
+// heddle/compute/ops/cache.hpp: operations on cached rows and on positions by row.
 #pragma once
 
 #include <heddle/compute/kernel_arguments.hpp>

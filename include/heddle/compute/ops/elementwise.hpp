@@ -87,7 +87,7 @@ struct stochastic_cast : element_operation {
   static constexpr std::int64_t flops(const dims&) { return 0; }
 };
 
-/// h = A(gate) * up, with an activation A such as `silu`.
+/// h = A(gate) * up, with an activation A such as `silu`; one that changes up, too, has a function of it in its place (`clamped_swiglu`).
 /// Source: Shazeer 2020, arXiv:2002.05202.
 template <class A>
 struct gated : element_operation {
@@ -96,7 +96,7 @@ struct gated : element_operation {
   using takes = signature<in<elements>, in<elements>, out<elements>>;
   static constexpr std::int64_t flops(const dims& n) { return 6 * n.product(); }
 };
-/// dgate = dh up A'(gate), dup = dh A(gate).
+/// dgate = dh up A'(gate), dup = dh A(gate), times the derivative of what an activation makes of up.
 template <class A>
 struct gated_backward : element_operation {
   static constexpr const char* name = "gated_backward";

@@ -1,4 +1,4 @@
-// heddle/compute/ops/expert_choice.hpp: operations that choose experts by biased scores in groups, as DeepSeek's routers do.
+// heddle/compute/ops/expert_choice.hpp: operations of DeepSeek's routers: biased choice.
 #pragma once
 
 #include <heddle/compute/op.hpp>

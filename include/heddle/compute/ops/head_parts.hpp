@@ -1,4 +1,4 @@
-// heddle/compute/ops/head_parts.hpp: copies and sums of a part of each head's elements, for heads that share one.
+// heddle/compute/ops/head_parts.hpp: operations that copy and sum a part of each head.
 #pragma once
 
 #include <heddle/compute/kernel_arguments.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/ops/on_rows.hpp: work on rows as an operation, for any backend; merges partial results of attention.
+// heddle/compute/ops/on_rows.hpp: work on rows as an operation; merge of partial attention.
 #pragma once
 
 #include <heddle/compute/context_bodies.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/ops/products.hpp: operations that are matrix products: plain, with a bias or GELU, of rows grouped by expert.
+// heddle/compute/ops/products.hpp: operations that are matrix products, also grouped.
 #pragma once
 
 #include <heddle/compute/kernel_arguments.hpp>

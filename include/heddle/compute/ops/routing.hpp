@@ -1,4 +1,4 @@
-// heddle/compute/ops/routing.hpp: operations that choose experts for rows, move rows to them and back, and balance them.
+// heddle/compute/ops/routing.hpp: operations that choose experts and move rows to them.
 #pragma once
 
 #include <heddle/compute/kernel_arguments.hpp>

@@ -1,4 +1,4 @@
-// heddle/compute/ops/scaled_products.hpp: operations that are products of floats scaled and rounded to 8 bits, with scales in the backend's memory.
+// heddle/compute/ops/scaled_products.hpp: products scaled to 8 bits as operations.
 #pragma once
 
 #include <heddle/compute/op.hpp>

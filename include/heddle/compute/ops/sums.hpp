@@ -1,4 +1,4 @@
-// heddle/compute/ops/sums.hpp: operations that add up rows of numbers, in double, in an order that depends on their count alone.
+// heddle/compute/ops/sums.hpp: operations that add up rows, in double and in fixed order.
 #pragma once
 
 #include <heddle/compute/op.hpp>

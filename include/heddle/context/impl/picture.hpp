@@ -76,7 +76,7 @@ HEDDLE_INLINE std::string context_svg(const context_table& t, std::string_view t
     double& in = received[static_cast<std::size_t>(m.round) * n + static_cast<std::size_t>(m.to)];
     widest = (std::max)({widest, out += count, in += count});
   }
-  detail::svg_drawing d;
+  svg_drawing d;
   d.words(8, 24, title, 16, "#000000", "start", true);
   for (std::size_t kind = 0; kind < colours.size(); ++kind) {
     const double x = left + static_cast<double>(kind) * 110;
@@ -107,7 +107,7 @@ HEDDLE_INLINE std::string context_svg(const context_table& t, std::string_view t
     const auto draw = [&](int rank, double& at, double down, const char* arrow, int peer) {
       const double y = top + line * rank + down;
       d.rect(x + at, y, (std::max)(1.0, width - 1), 13, colour);
-      d.words(x + at + 2, y + 10, detail::svg_fitted(arrow + std::to_string(peer), 9, width), 9, "#ffffff");
+      d.words(x + at + 2, y + 10, svg_fitted(arrow + std::to_string(peer), 9, width), 9, "#ffffff");
       at += width;
     };
     const std::size_t round = static_cast<std::size_t>(m.round) * n;

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-namespace heddle::inline v0::detail {
+namespace heddle::inline v0 {
 
 HEDDLE_INLINE file_size_signal_off::file_size_signal_off() noexcept {
   ::sigemptyset(&signal_);
@@ -47,4 +47,4 @@ HEDDLE_INLINE std::string write_error_text(int code) {
   return text;
 }
 
-}  // namespace heddle::inline v0::detail
+}  // namespace heddle::inline v0

@@ -18,8 +18,8 @@ namespace heddle::inline v0 {
 
 [[noreturn]] HEDDLE_INLINE void refuse_key_line(const key_line& line, std::string_view source,
                                                 std::string_view expected) {
-  throw config_error(detail::text_of({"heddle: ", source, ", line ", line.line, ": ", line.key, ": expected ", expected,
-                                      ", got \"", line.value.substr(0, 80), "\""}));
+  throw config_error(text_of({"heddle: ", source, ", line ", line.line, ": ", line.key, ": expected ", expected,
+                              ", got \"", line.value.substr(0, 80), "\""}));
 }
 
 HEDDLE_INLINE std::vector<key_line> read_key_lines(std::string_view text, std::string_view source, int version,
@@ -39,14 +39,14 @@ HEDDLE_INLINE std::vector<key_line> read_key_lines(std::string_view text, std::s
     if (line.empty() || line.front() == '#') continue;
     for (const char c : line)
       if (static_cast<unsigned char>(c) < 32)
-        throw config_error(detail::text_of({"heddle: ", source, ", line ", number, " has a control character"}));
+        throw config_error(text_of({"heddle: ", source, ", line ", number, " has a control character"}));
     key_line one{line.substr(0, line.find(' ')), {}, number};
     one.value = line.substr(one.key.size());
     trim(one.value);
     if (!versioned) {
       const std::string wanted = "version " + std::to_string(version);
       if (one.key != "version" || number_of(one, source, 0, 1 << 30) != version)
-        throw config_error(detail::text_of(
+        throw config_error(text_of(
             {"heddle: ", source, ", line ", number, ": expected \"", wanted, "\", got \"", line.substr(0, 80), "\""}));
       versioned = true;
       continue;
@@ -54,17 +54,16 @@ HEDDLE_INLINE std::vector<key_line> read_key_lines(std::string_view text, std::s
     if (std::find(known.begin(), known.end(), one.key) == known.end()) {
       std::string keys;
       for (const std::string_view k : known) (keys += keys.empty() ? "" : ", ") += k;
-      throw config_error(detail::text_of({"heddle: ", source, ", line ", number, ": there is no key \"",
-                                          one.key.substr(0, 80), "\"; there are ", keys}));
+      throw config_error(text_of({"heddle: ", source, ", line ", number, ": there is no key \"", one.key.substr(0, 80),
+                                  "\"; there are ", keys}));
     }
     for (const key_line& other : all)
       if (other.key == one.key)
-        throw config_error(detail::text_of({"heddle: ", source, ", line ", number, ": ", one.key, " is given twice"}));
+        throw config_error(text_of({"heddle: ", source, ", line ", number, ": ", one.key, " is given twice"}));
     if (one.value.empty()) refuse_key_line(one, source, "a value");
     all.push_back(one);
   }
-  if (!versioned)
-    throw config_error(detail::text_of({"heddle: ", source, " is empty; expected \"version ", version, "\""}));
+  if (!versioned) throw config_error(text_of({"heddle: ", source, " is empty; expected \"version ", version, "\""}));
   return all;
 }
 
@@ -83,7 +82,7 @@ HEDDLE_INLINE std::vector<int> numbers_of(const key_line& line, std::string_view
     const auto [stopped, problem] = std::from_chars(at, end, n);
     more = stopped != end && *stopped == ',';
     if (problem != std::errc{} || (stopped != end && !more) || n < least || n > most)
-      refuse_key_line(line, source, detail::text_of({"whole numbers from ", least, " to ", most, " between commas"}));
+      refuse_key_line(line, source, text_of({"whole numbers from ", least, " to ", most, " between commas"}));
     all.push_back(n);
     at = stopped + (more ? 1 : 0);
   }

@@ -43,11 +43,7 @@ HEDDLE_INLINE std::string digits_text(double x, int decimals) {
   return rounded_text(x, decimals);
 }
 
-}  // namespace heddle::inline v0
-
-namespace heddle::inline v0::detail {
-
-HEDDLE_INLINE void text_part::set_number(unsigned long long number, bool negative) {
+HEDDLE_INLINE void message_part::set_number(unsigned long long number, bool negative) {
   if (negative) number = 0 - number;
   char* first = digits_ + sizeof digits_;
   do {
@@ -59,12 +55,13 @@ HEDDLE_INLINE void text_part::set_number(unsigned long long number, bool negativ
   size_ = static_cast<std::size_t>(digits_ + sizeof digits_ - first);
 }
 
-HEDDLE_INLINE std::string text_of(std::initializer_list<text_part> parts) {
+HEDDLE_INLINE std::string text_of(std::initializer_list<message_part> parts) {
   std::string text;
-  for (const text_part& part : parts) text += part.words();
+  for (const message_part& part : parts) text += part.words();
   return text;
 }
 
+namespace detail {
 HEDDLE_INLINE std::string joined_numbers(std::span<const std::int64_t> numbers, std::string_view between) {
   std::string text;
   for (const std::int64_t n : numbers) {
@@ -74,4 +71,6 @@ HEDDLE_INLINE std::string joined_numbers(std::span<const std::int64_t> numbers, 
   return text;
 }
 
-}  // namespace heddle::inline v0::detail
+}  // namespace detail
+
+}  // namespace heddle::inline v0

@@ -13,12 +13,11 @@
 #include <string_view>
 
 namespace heddle::inline v0 {
-namespace detail {
 
 HEDDLE_INLINE std::string svg_escaped(std::string_view text) {
   std::string out;
   for (std::size_t n = 0; !text.empty(); text.remove_prefix(n == 0 ? 1 : n)) {
-    n = utf8_length(text);
+    n = detail::utf8_length(text);
     const char c = text.front();
     if (n == 0)
       out += "\ufffd";
@@ -153,5 +152,4 @@ HEDDLE_INLINE void svg_drawing::attribute(std::string_view name, std::string_vie
   out_ += "\"";
 }
 
-}  // namespace detail
 }  // namespace heddle::inline v0

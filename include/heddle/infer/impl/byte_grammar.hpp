@@ -1,4 +1,4 @@
-// heddle/infer/impl/byte_grammar.hpp: states and edges of bytes, code points as bytes, and the subset construction.
+// heddle/infer/impl/byte_grammar.hpp: states of automata, UTF-8, subset construction.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/serve/answer_channel.hpp: carries the events of one call's requests from the thread of an engine to the thread of its caller.
+// heddle/infer/serve/answer_channel.hpp: events of a call, from engine to caller.
 #pragma once
 
 #include <heddle/infer/event.hpp>

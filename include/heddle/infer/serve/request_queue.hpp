@@ -1,4 +1,4 @@
-// heddle/infer/serve/request_queue.hpp: the bounded queue between threads that have requests and the thread of an engine.
+// heddle/infer/serve/request_queue.hpp: the bounded queue of requests for an engine.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/infer/serve/run_engine.hpp: runs an engine on the calling thread for the requests of a queue.
+// heddle/infer/serve/run_engine.hpp: runs an engine on this thread for a queue.
 #pragma once
 
 #include <heddle/infer/engine.hpp>

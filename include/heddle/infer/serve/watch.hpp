@@ -1,4 +1,4 @@
-// heddle/infer/serve/watch.hpp: a thread that watches a served engine for conditions of the runbook.
+// heddle/infer/serve/watch.hpp: a thread that watches an engine for runbook conditions.
 #pragma once
 
 #include <heddle/core/config.hpp>

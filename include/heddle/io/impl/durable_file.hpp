@@ -103,7 +103,7 @@ HEDDLE_INLINE void durable_file::write(std::span<const std::byte> bytes) {
     to_->write(bytes);
     return;
   }
-  const heddle::detail::file_size_signal_off no_signal;
+  const file_size_signal_off no_signal;
   while (!bytes.empty()) {
     const ::ssize_t n = ::write(fd_, bytes.data(), (std::min)(bytes.size(), std::size_t{1} << 30));
     if (n < 0 && errno != EINTR) detail::throw_file_error("write", path_, errno);

@@ -91,7 +91,7 @@ HEDDLE_INLINE void save_folder::claim(const std::filesystem::path& folder, const
   const std::string_view there(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
   if (n < 0 || ::fstat(descriptor_, &s) != 0 || s.st_nlink > 1 || (n > 0 && there.substr(0, head.size()) != head))
     return;
-  const heddle::detail::file_size_signal_off no_signal;
+  const file_size_signal_off no_signal;
   const std::string who = detail::this_process() + "\n";
   if (::ftruncate(descriptor_, 0) == 0) static_cast<void>(::pwrite(descriptor_, who.data(), who.size(), 0) < 0);
 }

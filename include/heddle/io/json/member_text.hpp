@@ -1,4 +1,4 @@
-// heddle/io/json/member_text.hpp: cuts the text of a member's value out of the text of a JSON object, as it stands there.
+// heddle/io/json/member_text.hpp: the text of a member's value in a JSON object's text.
 #pragma once
 
 #include <heddle/io/json/strict.hpp>

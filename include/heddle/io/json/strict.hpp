@@ -1,4 +1,4 @@
-// heddle/io/json/strict.hpp: reads JSON that others wrote: no name twice, bounded depth and size, errors with the offset.
+// heddle/io/json/strict.hpp: reads JSON strictly: unique names, bounds, errors with offset.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)
@@ -24,7 +24,6 @@
 namespace heddle::inline v0::io {
 
 namespace detail {
-using heddle::v0::detail::shown_name;
 
 // What the library says, without its own "[json.exception.parse_error.101] " and its line and column.
 inline std::string json_fault(const nlohmann::json::exception& e) {
@@ -50,7 +49,7 @@ inline nlohmann::json parse_json(std::string_view text, const std::string& what)
     if (event == kind::object_start) names.emplace_back();
     if (event == kind::object_end) names.pop_back();
     if (event == kind::key && !names.back().insert(value.get<std::string>()).second)
-      throw io_error("heddle: " + what + ": the name '" + detail::shown_name(value.get<std::string>()) +
+      throw io_error("heddle: " + what + ": the name '" + shown_name(value.get<std::string>()) +
                      "' comes twice in one object");
     return true;
   };

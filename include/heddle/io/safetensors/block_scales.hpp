@@ -1,4 +1,4 @@
-// heddle/io/safetensors/block_scales.hpp: multiplies a matrix of 8-bit numbers by the scales of its blocks while it is read.
+// heddle/io/safetensors/block_scales.hpp: applies block scales to 8-bit matrices.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -20,8 +20,6 @@
 #include <vector>
 
 namespace heddle::inline v0::io::detail {
-
-using heddle::v0::detail::shown_extents;
 
 // The names of the scales of a tensor: as DeepSeek's published files and transformers' `quant_method: fp8` have it, and those of others.
 inline constexpr const char* ends_of_scales[] = {"_scale_inv", "_scale"};
@@ -119,7 +117,7 @@ class block_scales {
           // Of at most 8 and 24 bits: exact in double.
           const float number = integers_ ? static_cast<float>(static_cast<std::int8_t>(code))
                                          : static_cast<float>(float8_e4m3::from_bits(code));
-          *to = heddle::detail::converted<T>(static_cast<double>(number) * scale);
+          *to = converted<T>(static_cast<double>(number) * scale);
         }
       }
     });

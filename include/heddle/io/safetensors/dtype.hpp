@@ -128,8 +128,7 @@ bool convert_elements(std::string_view dtype, const std::byte* from, T* to, std:
   }
   if constexpr (detail::is_real_element<T>) {
     const auto each = [&](std::size_t bytes, auto&& value) {
-      for (std::int64_t i = 0; i < count; ++i)
-        to[i] = heddle::detail::converted<T>(value(from + static_cast<std::size_t>(i) * bytes));
+      for (std::int64_t i = 0; i < count; ++i) to[i] = converted<T>(value(from + static_cast<std::size_t>(i) * bytes));
     };
     if (dtype == "F64") each(8, [](const std::byte* p) { return detail::load_as<double>(p); });
     if (dtype == "F32") each(4, [](const std::byte* p) { return detail::load_as<float>(p); });

@@ -1,4 +1,4 @@
-// heddle/io/safetensors/entry.hpp: what the header of a safetensors file says, and the rules it must keep.
+// heddle/io/safetensors/entry.hpp: entries of a safetensors header, and their rules.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -43,9 +43,6 @@ struct safetensors_header {
 inline constexpr std::int64_t most_safetensors_header = 100000000;
 
 namespace detail {
-
-using heddle::v0::detail::shown_extents;
-using heddle::v0::detail::shown_name;
 
 inline std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";

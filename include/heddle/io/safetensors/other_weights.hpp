@@ -1,4 +1,4 @@
-// heddle/io/safetensors/other_weights.hpp: names what a folder without safetensors has in their place, and what to do with it.
+// heddle/io/safetensors/other_weights.hpp: explains folders without safetensors.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/safetensors/packed_matrix.hpp: reads a matrix whose numbers of 2 to 8 bits lie in words of 32, or of 4 in bytes, times the scales of its groups.
+// heddle/io/safetensors/packed_matrix.hpp: reads matrices packed in 2 to 8 bits.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -39,6 +39,7 @@ struct packed_names {
 constexpr packed_names names_of(quantized_weights::form how) noexcept {
   if (how == quantized_weights::form::gptq) return {".qweight", ".scales", ".qzeros", ".g_idx", ""};
   if (how == quantized_weights::form::awq) return {".qweight", ".scales", ".qzeros", "", ""};
+  if (how == quantized_weights::form::stacked_mxfp4) return {"_blocks", "_scales", "", "", ""};
   if (how == quantized_weights::form::mxfp4) return {".weight_packed", ".weight_scale", "", "", ""};
   return {".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_g_idx", ".weight_shape"};
 }
@@ -60,7 +61,7 @@ class packed_matrix {
 
   const safetensors_entry& entry() const noexcept { return entry_; }  // the bytes are those of the words
   const quantized_weights& how() const noexcept { return how_; }
-  const packed_parts& parts() const noexcept { return parts_; }
+  const packed_parts& parts() const noexcept { return given_; }
   std::string where() const { return parts_.codes.where(); }
   // Bytes of all its tensors.
   HEDDLE_INLINE std::int64_t stored_bytes() const noexcept;
@@ -74,7 +75,7 @@ class packed_matrix {
       if (moved) load(also);
       decode(row, begin, end);
       for (std::int64_t i = 0; i < end - begin; ++i)
-        put(row * entry_.shape[1] + begin + i - first, values_[static_cast<std::size_t>(i)]);
+        put(row * columns_ + begin + i - first, values_[static_cast<std::size_t>(i)]);
     });
   }
   // Bytes that the same read would take, where `window` is in memory.
@@ -100,14 +101,14 @@ class packed_matrix {
   // f(row, begin, end, whether the window has moved) for the pieces of rows that these elements are.
   template <class F>
   void for_each_piece(packed_window& window, std::int64_t first, std::int64_t count, F&& f) const {
-    const std::int64_t wide = entry_.shape[1], behind = first + count, last = (behind - 1) / (wide > 0 ? wide : 1);
+    const std::int64_t wide = columns_, behind = first + count, last = (behind - 1) / (wide > 0 ? wide : 1);
     while (first < behind) {
       const std::int64_t row = first / wide, begin = first % wide;
       const std::int64_t end = row == last ? (behind - 1) % wide + 1 : wide;
       const bool moves = !window.has(row, begin, end);
       if (moves) {
         // Where one piece is asked for, the rows below it are next: those of a rank that has some of the columns.
-        const std::int64_t rows = (behind - first > end - begin ? last + 1 : entry_.shape[0]) - row;
+        const std::int64_t rows = (behind - first > end - begin ? last + 1 : rows_) - row;
         window = {row, rows < packed_window::tall ? rows : packed_window::tall, begin, end};
       }
       f(row, begin, end, moves);
@@ -119,15 +120,20 @@ class packed_matrix {
   HEDDLE_INLINE void decode(std::int64_t row, std::int64_t begin, std::int64_t end);
   bool is(quantized_weights::form f) const noexcept { return how_.how == f; }
   // Whether a row of the matrix is one of the codes and of the scales.
-  bool has_rows_first() const noexcept {
-    return is(quantized_weights::form::packed) || is(quantized_weights::form::mxfp4);
+  bool has_rows_first() const noexcept { return is(quantized_weights::form::packed) || is_mxfp4(); }
+  bool is_mxfp4() const noexcept {
+    return is(quantized_weights::form::mxfp4) || is(quantized_weights::form::stacked_mxfp4);
   }
   // Codes in a word, or in a byte.
-  std::int64_t per_word() const noexcept { return is(quantized_weights::form::mxfp4) ? 2 : 32 / how_.bits; }
+  std::int64_t per_word() const noexcept { return is_mxfp4() ? 2 : 32 / how_.bits; }
+  // Makes one matrix of those of all experts, one below the other. Errors: `io_error` for other shapes.
+  HEDDLE_INLINE void join_experts();
 
   quantized_weights how_;
-  packed_parts parts_;
+  packed_parts given_, parts_;                 // parts_: of matrices of experts that are joined
+  std::array<safetensors_entry, 2> joined_{};  // their codes and scales
   safetensors_entry entry_;
+  std::int64_t rows_ = 0, columns_ = 0;  // of the matrix, or of all experts' one below the other
   std::int64_t group_count_ = 1;
   std::mutex mutex_;
   packed_window window_;

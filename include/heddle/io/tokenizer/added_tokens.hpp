@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/added_tokens.hpp: tokens that are found in a text before it is split into words.
+// heddle/io/tokenizer/added_tokens.hpp: tokens that are found before words are split.
 #pragma once
 
 #include <heddle/io/tokenizer/byte_pair_encoding.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/byte_pair_encoding.hpp: a vocabulary of byte strings and ranked merges, applied to words.
+// heddle/io/tokenizer/byte_pair_encoding.hpp: byte pair encoding by ranked merges.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/content_finder.hpp: finds texts of a set in a text, the longest where several begin.
+// heddle/io/tokenizer/content_finder.hpp: finds the longest text of a set in a text.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/decode_steps.hpp: spelled tokens become text one at a time, by the decoder of a file.
+// heddle/io/tokenizer/decode_steps.hpp: decodes spelled tokens one at a time.
 #pragma once
 
 #include <heddle/io/tokenizer/byte_pair_encoding.hpp>

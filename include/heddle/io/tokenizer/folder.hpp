@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/folder.hpp: the tokenizer of a model's folder, from whatever file it has, or an error that says what it has; bytes as tokens.
+// heddle/io/tokenizer/folder.hpp: the tokenizer of a model's folder; bytes as tokens.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/load.hpp: tokenizers from Hugging Face's tokenizer.json, and from GPT-2's vocab.json and merges.txt.
+// heddle/io/tokenizer/load.hpp: reads tokenizer.json, or GPT-2's vocab.json and merges.txt.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/normalize.hpp: Unicode's normal form C, by utf8proc, as the `tokenizers` package has it.
+// heddle/io/tokenizer/normalize.hpp: Unicode's normal form C, as `tokenizers` has it.
 #pragma once
 
 #if !__has_include(<utf8proc.h>)

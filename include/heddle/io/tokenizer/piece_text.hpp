@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/piece_text.hpp: SentencePiece's normalization of a text, by the table that its models bring.
+// heddle/io/tokenizer/piece_text.hpp: SentencePiece's normalization, by a table.
 #pragma once
 
 #include <heddle/io/tokenizer/content_finder.hpp>

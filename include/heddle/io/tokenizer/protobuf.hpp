@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/protobuf.hpp: reads the fields of a message in protobuf's wire format, strictly.
+// heddle/io/tokenizer/protobuf.hpp: reads fields of protobuf's wire format, strictly.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/replaced_text.hpp: replaces what a pattern matches, for normalizers and decoders.
+// heddle/io/tokenizer/replaced_text.hpp: replaces matches of a pattern in a text.
 #pragma once
 
 #include <heddle/io/tokenizer/split_pattern.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/sentencepiece.hpp: tokenizers from SentencePiece's tokenizer.model, unigram and BPE.
+// heddle/io/tokenizer/sentencepiece.hpp: reads SentencePiece's tokenizer.model.
 #pragma once
 
 #include <heddle/core/error.hpp>

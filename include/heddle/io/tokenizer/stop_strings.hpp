@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/stop_strings.hpp: ends a text that comes in parts at the first of some strings.
+// heddle/io/tokenizer/stop_strings.hpp: ends streamed text at a stop string.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/tokenizer.hpp: text to tokens and back: byte pair encoding of bytes or characters, and unigrams.
+// heddle/io/tokenizer/tokenizer.hpp: text to tokens and back, by BPE or unigrams.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/tokenizer/unicode_tables.hpp: code points that the `tokenizers` package classes otherwise than PCRE2 and utf8proc.
+// heddle/io/tokenizer/unicode_tables.hpp: code points that `tokenizers` classes apart.
 // Written by tests/golden/tokenizer/unicode_tables.py.
 #pragma once
 

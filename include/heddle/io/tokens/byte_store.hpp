@@ -1,4 +1,4 @@
-// heddle/io/tokens/byte_store.hpp: the concept of stores of shards: names and ranges of bytes, and a folder as one.
+// heddle/io/tokens/byte_store.hpp: the concept of stores of shards, and a folder as one.
 #pragma once
 
 #include <heddle/io/durable_file.hpp>

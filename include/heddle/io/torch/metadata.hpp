@@ -48,8 +48,6 @@ struct torch_metadata {
 
 namespace detail {
 
-using heddle::v0::detail::shown_name;
-
 /// The element type that safetensors has for a type of PyTorch ("torch float32"), or null.
 constexpr const safetensors_dtype* dtype_of_torch(std::string_view name) noexcept {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 15> all{{
@@ -263,8 +261,7 @@ class torch_metadata_reader {
       c.extents = extents(pickle_.find(box, "sizes"));
       auto at = stored_.find({std::string_view(t.name), c.offset});
       if (at == stored_.end() && chunks.size() == 1) at = stored_.find({std::string_view(t.name), {}});
-      if (at == stored_.end())
-        throw io_error(of + "no file has its part at " + heddle::v0::detail::shown_extents(c.offset));
+      if (at == stored_.end()) throw io_error(of + "no file has its part at " + shown_extents(c.offset));
       const value info = state_of(at->second, "torch.distributed.checkpoint.filesystem _StorageInfo");
       c.file = std::string(pickle_.text(pickle_.find(info, "relative_path")));
       if (!is_plain_file_name(c.file))

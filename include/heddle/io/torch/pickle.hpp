@@ -241,7 +241,7 @@ class pickle {
           a.ends_with(name))
         return push(value(pickle_kind::global, static_cast<std::uint32_t>(i)));
     }
-    fail("it names " + heddle::v0::detail::shown_name(std::string(module) + "." + std::string(name)) +
+    fail("it names " + shown_name(std::string(module) + "." + std::string(name)) +
          ", which no file of this kind needs: nothing of a pickle is run here, but it is not read either");
   }
   void make_object() {
@@ -311,7 +311,7 @@ inline std::string pickle::describe(value v) const {
     case pickle_kind::integer:
       return std::to_string(integer(v));
     case pickle_kind::text:
-      return "the text '" + heddle::v0::detail::shown_name(std::string(string_at(v.at()))) + "'";
+      return "the text '" + shown_name(std::string(string_at(v.at()))) + "'";
     case pickle_kind::bytes:
       return "bytes";
     case pickle_kind::global:

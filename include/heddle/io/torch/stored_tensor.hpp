@@ -21,8 +21,6 @@
 
 namespace heddle::inline v0::io::detail {
 
-using heddle::v0::detail::shown_name;
-
 // The members of a zip archive in bytes [begin, begin + bytes) of a file, stored and not compressed: name behind the
 // first '/', place and size.
 // Errors: `io_error` for what is no such archive. Source: PKWARE, APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16.

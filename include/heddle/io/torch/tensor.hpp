@@ -21,7 +21,6 @@ namespace heddle::inline v0::io {
 
 namespace detail {
 
-using heddle::v0::detail::shown_name;
 // Where the elements of a box are.
 struct placed_chunk {
   const input_file* file = nullptr;
@@ -39,7 +38,7 @@ class torch_tensor {
   std::span<const std::int64_t> shape() const noexcept { return record_->shape; }
   std::string_view dtype() const noexcept { return record_->dtype.name; }
   /// Folder and tensor, for errors.
-  std::string where() const { return "'" + *folder_ + "', tensor '" + detail::shown_name(record_->name) + "'"; }
+  std::string where() const { return "'" + *folder_ + "', tensor '" + shown_name(record_->name) + "'"; }
 
   /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`): of each
   /// box that has some of them those, run by run, short runs through up to 256 KiB that are read ahead.

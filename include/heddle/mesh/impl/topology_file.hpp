@@ -123,7 +123,7 @@ HEDDLE_INLINE std::string to_text(const topology& t) {
 
 HEDDLE_INLINE void save_topology(const topology& t, const std::string& path) {
   const std::string text = to_text(t);
-  const detail::file_size_signal_off no_signal;
+  const file_size_signal_off no_signal;
   std::FILE* file = std::fopen(path.c_str(), "wb");
   bool good = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr) good = std::fclose(file) == 0 && good;

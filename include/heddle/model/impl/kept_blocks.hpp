@@ -18,18 +18,17 @@ namespace heddle::inline v0::model {
 
 HEDDLE_INLINE kept_blocks parse_blocks(std::string_view text, int all) {
   const auto fail = [&](const std::string& what) {
-    throw config_error("heddle: blocks '" + heddle::v0::detail::shown_name(text) + "': " + what);
+    throw config_error("heddle: blocks '" + shown_name(text) + "': " + what);
   };
   const auto number = [&](std::string_view digits) {
     int n = -1;
     const auto [end, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
     const bool whole = end == digits.data() + digits.size() && !digits.empty() && digits.front() != '-';
     if (!whole || (wrong != std::errc() && wrong != std::errc::result_out_of_range))
-      fail("expected numbers and ranges with commas between them, as in 0-3,8-11, got '" +
-           heddle::v0::detail::shown_name(digits) + "'");
+      fail("expected numbers and ranges with commas between them, as in 0-3,8-11, got '" + shown_name(digits) + "'");
     if (wrong != std::errc() || n >= all)
-      fail("block " + heddle::v0::detail::shown_name(digits) + " is beyond the model, whose " + std::to_string(all) +
-           " blocks are 0 to " + std::to_string(all - 1));
+      fail("block " + shown_name(digits) + " is beyond the model, whose " + std::to_string(all) + " blocks are 0 to " +
+           std::to_string(all - 1));
     return n;
   };
   kept_blocks kept{.numbers = {}, .all = all};

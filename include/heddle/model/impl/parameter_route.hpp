@@ -74,7 +74,7 @@ void cut_box(plain_box box, std::int64_t most, std::size_t d, F&& f) {
 inline std::string text_of_box(const plain_box& b) {
   std::string text;
   for (std::size_t d = 0; d < b.start.size(); ++d)
-    text += heddle::v0::detail::text_of({d == 0 ? "[" : " x [", b.start[d], ", ", b.start[d] + b.extents[d], ")"});
+    text += text_of({d == 0 ? "[" : " x [", b.start[d], ", ", b.start[d] + b.extents[d], ")"});
   return text;
 }
 inline std::string text_of_extents(const std::vector<std::int64_t>& extents) {
@@ -97,9 +97,8 @@ class parameter_route::planner {
  public:
   planner(parameter_route& route, std::span<const boxes_of_rank> ranks) : route_(route), fill_(ranks.size()) {
     if (route.sizes_.element_bytes < 1 || route.sizes_.bucket_bytes < route.sizes_.element_bytes)
-      throw config_error(
-          heddle::v0::detail::text_of({"heddle: bucket_bytes of a parameter_route should hold at least one element of ",
-                                       route.sizes_.element_bytes, " bytes, got ", route.sizes_.bucket_bytes}));
+      throw config_error(text_of({"heddle: bucket_bytes of a parameter_route should hold at least one element of ",
+                                  route.sizes_.element_bytes, " bytes, got ", route.sizes_.bucket_bytes}));
     most_ = route.sizes_.bucket_bytes / route.sizes_.element_bytes;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       for (const parameter_box& b : ranks[r].from) add(b, static_cast<int>(r), &tensor::held);
@@ -147,15 +146,14 @@ class parameter_route::planner {
 
   void add(const parameter_box& b, int rank, std::vector<owned_box> tensor::* to) {
     if (b.logical.size() > most_dims || b.start.size() != b.logical.size() || b.extents.size() != b.logical.size())
-      throw layout_error(
-          heddle::v0::detail::text_of({"heddle: the parameter '", b.name, "' of rank ", rank, " has ", b.logical.size(),
-                                       " dimensions and a box of ", b.start.size(), " and ", b.extents.size(),
-                                       "; a parameter_route takes equally many, at most ", most_dims}));
+      throw layout_error(text_of({"heddle: the parameter '", b.name, "' of rank ", rank, " has ", b.logical.size(),
+                                  " dimensions and a box of ", b.start.size(), " and ", b.extents.size(),
+                                  "; a parameter_route takes equally many, at most ", most_dims}));
     if (plain(b).size() == 0) return;
     tensor& t = tensors_[b.name];
     const std::vector<owned_box>& others = t.held.empty() ? t.wanted : t.held;
     if (!others.empty() && others.front().box->logical != b.logical)
-      throw layout_error(heddle::v0::detail::text_of(
+      throw layout_error(text_of(
           {"heddle: the parameter '", b.name, "' has extents ", detail::text_of_extents(others.front().box->logical),
            " on rank ", others.front().rank, " and ", detail::text_of_extents(b.logical), " on rank ", rank}));
     (t.*to).push_back({rank, &b});
@@ -187,9 +185,9 @@ class parameter_route::planner {
       }
       for (const replicas* group : others) take(*group, nullptr, w, rest);
       for (const detail::plain_box& missing : rest)
-        throw layout_error(heddle::v0::detail::text_of(
-            {"heddle: no rank holds ", detail::text_of_box(missing), " of the parameter '", w.box->name,
-             "' of extents ", detail::text_of_extents(w.box->logical), ", which rank ", w.rank, " wants"}));
+        throw layout_error(
+            text_of({"heddle: no rank holds ", detail::text_of_box(missing), " of the parameter '", w.box->name,
+                     "' of extents ", detail::text_of_extents(w.box->logical), ", which rank ", w.rank, " wants"}));
     }
   }
   // Takes from a group what it has of what is left.
@@ -338,15 +336,15 @@ HEDDLE_INLINE void parameter_route::require_elements(const char* what, std::span
                                                      std::span<const std::size_t> given) const {
   for (std::size_t r = 0; r < wanted.size(); ++r)
     if (const std::int64_t n = r < given.size() ? static_cast<std::int64_t>(given[r]) : 0; n < wanted[r])
-      throw layout_error(heddle::v0::detail::text_of({"heddle: row ", r, " of a route's ", what, " on rank ", rank_,
-                                                      " should have at least ", wanted[r], " elements, it has ", n,
-                                                      "; give what the route was made of, with its weights there"}));
+      throw layout_error(
+          text_of({"heddle: row ", r, " of a route's ", what, " on rank ", rank_, " should have at least ", wanted[r],
+                   " elements, it has ", n, "; give what the route was made of, with its weights there"}));
 }
 
 HEDDLE_INLINE std::string to_string(const parameter_route& r) {
-  return heddle::v0::detail::text_of({"rank ", r.rank(), " of ", r.ranks(), " keeps ", r.kept(),
-                                      " parameters, receives ", r.received(), " and sends ", r.sent(), " (", r.bytes(),
-                                      " bytes) in ", r.buckets(), r.buckets() == 1 ? " bucket" : " buckets"});
+  return text_of({"rank ", r.rank(), " of ", r.ranks(), " keeps ", r.kept(), " parameters, receives ", r.received(),
+                  " and sends ", r.sent(), " (", r.bytes(), " bytes) in ", r.buckets(),
+                  r.buckets() == 1 ? " bucket" : " buckets"});
 }
 
 }  // namespace heddle::inline v0::model

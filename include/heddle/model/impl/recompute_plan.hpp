@@ -39,15 +39,13 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
       const char* const end = one.data() + one.size();
       const auto [last, error] = std::from_chars(one.data() + every.size(), end, plan.every);
       if (error != std::errc{} || last != end || plan.every < 1) {
-        throw config_error(
-            heddle::detail::text_of({"heddle: recompute \"", one, "\": every how many blocks? Write \"every 2\""}));
+        throw config_error(text_of({"heddle: recompute \"", one, "\": every how many blocks? Write \"every 2\""}));
       }
     } else if (one.substr(0, first.size()) == first) {
       const char* const end = one.data() + one.size();
       const auto [last, error] = std::from_chars(one.data() + first.size(), end, plan.first);
       if (error != std::errc{} || last != end || plan.first < 1) {
-        throw config_error(
-            heddle::detail::text_of({"heddle: recompute \"", one, "\": the first how many blocks? Write \"first 20\""}));
+        throw config_error(text_of({"heddle: recompute \"", one, "\": the first how many blocks? Write \"first 20\""}));
       }
     } else if (one.substr(0, keep_tail.size()) == keep_tail) {
       const char* const end = one.data() + one.size();
@@ -55,8 +53,8 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text, const own_ac
       const bool cut = error == std::errc{} && slash != end && *slash == '/';
       const auto [last, wrong] = std::from_chars(cut ? slash + 1 : end, end, plan.tail.of);
       if (!cut || wrong != std::errc{} || last != end || plan.tail.part < 1 || plan.tail.of < plan.tail.part) {
-        throw config_error(heddle::detail::text_of(
-            {"heddle: recompute \"", one, "\": which share of the rows is kept? Write \"keep-tail 1/2\""}));
+        throw config_error(
+            text_of({"heddle: recompute \"", one, "\": which share of the rows is kept? Write \"keep-tail 1/2\""}));
       }
     } else {
       const activation_set known = detail::activation_if_named(one) | own.find(one);

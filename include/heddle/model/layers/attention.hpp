@@ -1,4 +1,4 @@
-// heddle/model/layers/attention.hpp: causal self-attention with one product for queries, keys and values.
+// heddle/model/layers/attention.hpp: causal self-attention with one product for q, k, v.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>
@@ -17,6 +17,8 @@ struct d_qkv {};                    ///< gradient of `qkv`
 struct heads_out {};                ///< activation: what each head gives, before the product that combines them
 struct log_sum_exp : statistic {};  ///< activation: the logarithm of the sum of exponentials of each row of scores
 struct d_heads_out {};              ///< gradient of `heads_out`
+struct sinks {};                    ///< parameter: a score of each head that the soft-max counts and that has no value
+struct d_sinks {};                  ///< gradient of `sinks`, of each row
 struct key_cache {};                ///< cached: keys as scores take them
 struct value_cache {};              ///< cached: values
 
@@ -60,6 +62,20 @@ constexpr const auto& slices_of(const B& b) {
 template <class B>
 inline constexpr bool caps_scores =
     requires { requires std::remove_cvref_t<decltype(std::declval<const B&>().layer())>::caps_scores; };
+// Whether heads of the layer have sinks.
+template <class B>
+inline constexpr bool has_sinks =
+    requires { requires std::remove_cvref_t<decltype(std::declval<const B&>().layer())>::has_sinks; };
+// Whether these have gradients: not where adapters alone are trained.
+template <class B>
+constexpr bool finds_sinks() {
+  if constexpr (has_sinks<B>)
+    return B::template trains<sinks>;
+  else
+    return false;
+}
+template <class B>
+inline constexpr bool trains_sinks = finds_sinks<B>();
 // Runs attention of the layer's scores.
 template <class B, class Q, class K, class Slices, class Scale, class Out, class Pages>
 void run_attention(const B& b, const Q& q, const K& k, const K& v, const Slices& slices, Scale scale, const Out& out,
@@ -70,6 +86,8 @@ void run_attention(const B& b, const Q& q, const K& k, const K& v, const Slices&
                                                  pages);
   else
     compute::run<compute::ops::attention>(b.compute(), q, k, v, slices, scale, out, b.vector(log_sum_exp{}), pages);
+  if constexpr (has_sinks<B>)
+    compute::run<compute::ops::attention_sinks>(b.compute(), out, b.vector(sinks{}), b.vector(log_sum_exp{}), out);
 }
 // Puts keys and values of the rows into the cache, and lets the queries see those of their sequences.
 template <class B, class T = typename B::scalar, class Space = typename B::space>
@@ -102,6 +120,9 @@ constexpr void require_no_window() {
   static_assert(sees_whole_documents<!caps_scores<B>, std::remove_cvref_t<decltype(std::declval<const B&>().layer())>>,
                 "heddle: under a context split scores have no cap (Gemma-2): leave the context split out of the "
                 "sharding");
+  static_assert(sees_whole_documents<!has_sinks<B>, std::remove_cvref_t<decltype(std::declval<const B&>().layer())>>,
+                "heddle: under a context split heads have no sinks (GPT-OSS): leave the context split out of the "
+                "sharding");
 }
 template <class B>
 using heads_of_call = compute::head_rows<typename B::scalar, typename B::space>;
@@ -123,6 +144,9 @@ void attend_backward(const B& b, const const_heads_of_call<B>& dout, const const
                      const const_heads_of_call<B>& k, const const_heads_of_call<B>& v,
                      const const_heads_of_call<B>& out, typename B::sum scale, const heads_of_call<B>& dq,
                      const heads_of_call<B>& dk, const heads_of_call<B>& dv) {
+  if constexpr (trains_sinks<B>)
+    compute::run<compute::ops::attention_sinks_backward>(b.compute(), dout, out, b.vector(sinks{}),
+                                                         b.vector(log_sum_exp{}), b[d_sinks{}]);
   if constexpr (B::has_context)
     b.run().cache.attend_backward(dout, q, k, v, out, b.vector(log_sum_exp{}), scale, dq, dk, dv);
   else if constexpr (caps_scores<B>)

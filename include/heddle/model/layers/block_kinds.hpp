@@ -1,4 +1,4 @@
-// heddle/model/layers/block_kinds.hpp: blocks of two kinds in one model, and the layers that are of the second kind.
+// heddle/model/layers/block_kinds.hpp: blocks of two kinds in one model, and where they are.
 #pragma once
 
 #include <heddle/model/layers/description.hpp>

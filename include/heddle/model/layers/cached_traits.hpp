@@ -1,4 +1,4 @@
-// heddle/model/layers/cached_traits.hpp: constants of what a layer and its children keep of earlier tokens.
+// heddle/model/layers/cached_traits.hpp: what layers keep of earlier tokens, as traits.
 #pragma once
 
 #include <heddle/core/error.hpp>

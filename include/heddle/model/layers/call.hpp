@@ -1,4 +1,4 @@
-// heddle/model/layers/call.hpp: a layer at work: its tensors, its children and the kernels, as its verbs see them.
+// heddle/model/layers/call.hpp: a layer at work: its tensors, children and kernels.
 #pragma once
 
 #include <heddle/compute/facets.hpp>
@@ -250,7 +250,7 @@ class call {
     if constexpr (s < states_of<Layer>::size) {
       const auto& at = at_->states[s];
       const auto& cache = run_->cache;
-      return heddle::detail::row_at<space>(cache.states_of_block + at.first * cache.states, cache.states * at.columns);
+      return row_at<space>(cache.states_of_block + at.first * cache.states, cache.states * at.columns);
     }
   }
   /// Whether the layer's own parameter with this tag is trained. Only then it has a gradient; backward_weight is called if any parameter of
@@ -627,9 +627,8 @@ void move_to_waiting(const placed<Layer>& at, Run& run) {
     using T = typename Run::scalar;
     using space = typename Run::space;
     if (n > 0)
-      compute::run<compute::ops::copy>(
-          run.compute, heddle::detail::row_at<space>(static_cast<const T*>(run.shared + place.shared), n),
-          heddle::detail::row_at<space>(run.waiting + place.waiting[v], n));
+      compute::run<compute::ops::copy>(run.compute, row_at<space>(static_cast<const T*>(run.shared + place.shared), n),
+                                       row_at<space>(run.waiting + place.waiting[v], n));
   });
   at.children.each([&](auto, const auto& child) { move_to_waiting(child, run); });
 }

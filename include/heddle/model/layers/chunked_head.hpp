@@ -1,4 +1,4 @@
-// heddle/model/layers/chunked_head.hpp: a language head that makes the logits of some words at a time, and keeps none.
+// heddle/model/layers/chunked_head.hpp: a language head whose logits come chunk by chunk.
 #pragma once
 
 #include <heddle/compute/chunked_cross_entropy.hpp>
@@ -84,8 +84,7 @@ struct chunked_head : language_head<Norm, Tied> {
     make_scattered<typename l::dx_made, dual<typename l::x_edge>>(
         b, d_gathered_normed{}, b[d_normed{}], [&](auto sum, row_range at) {
           const typename B::const_view rows = rows_of(normed_rows, at);
-          const auto of_rows = heddle::v0::detail::row_at<typename B::space>(
-              heddle::v0::detail::first_element(targets) + at.first, at.count);
+          const auto of_rows = row_at<typename B::space>(first_element(targets) + at.first, at.count);
           const auto m = part_of<B>(b.vector(greatest{}), at),
                      exponentials = part_of<B>(b.vector(sum_of_exponentials{}), at);
           if constexpr (trains_words<B>)
@@ -158,12 +157,12 @@ struct chunked_head : language_head<Norm, Tied> {
   }
   template <class B>
   static typename B::row part_of(typename B::row x, row_range at) {
-    return heddle::v0::detail::row_at<typename B::space>(heddle::v0::detail::first_element(x) + at.first, at.count);
+    return row_at<typename B::space>(first_element(x) + at.first, at.count);
   }
   template <class B>
   static typename B::view as_rows(typename B::row x, std::int64_t rows) {
-    const auto n = static_cast<std::int64_t>(heddle::v0::detail::count_of(x));
-    return {heddle::v0::detail::first_element(x), dynamic_shape<2>(rows, n / rows)};
+    const auto n = static_cast<std::int64_t>(element_count(x));
+    return {first_element(x), dynamic_shape<2>(rows, n / rows)};
   }
 };
 

@@ -1,4 +1,4 @@
-// heddle/model/layers/convolution.hpp: convolutions over images whose pixels are the rows of the residual stream.
+// heddle/model/layers/convolution.hpp: convolutions over images in the residual stream.
 #pragma once
 
 #include <heddle/core/error.hpp>

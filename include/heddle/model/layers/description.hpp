@@ -1,4 +1,4 @@
-// heddle/model/layers/description.hpp: the lists of parameters, activations and children that describe a layer.
+// heddle/model/layers/description.hpp: lists of parameters, activations and children.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>
@@ -137,7 +137,7 @@ inline constexpr bool is_routed = requires { typename Described::over; };
 template <class Described>
 using beside_member = typename Described::beside;
 template <class Described>
-using beside_of = heddle::detail::member_or<dims<>, beside_member, Described>;
+using beside_of = member_or<dims<>, beside_member, Described>;
 // How many tensors of its size a described activation has memory for under these layouts: one, none where an edge needs no copy,
 // two where sums that arrive beside products have a place behind those that leave (`make_scattered`).
 template <class Layouts, class Described>

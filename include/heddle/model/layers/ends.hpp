@@ -1,4 +1,4 @@
-// heddle/model/layers/ends.hpp: the ends of a language model: token embedding, and final norm with logits and loss.
+// heddle/model/layers/ends.hpp: ends of a model: embedding; final norm, logits and loss.
 #pragma once
 
 #include <heddle/core/split.hpp>
@@ -407,8 +407,7 @@ struct language_head {
   static void each_sample(const B& b, typename B::token_ids targets, F&& f) {
     const extent_of_batch e = b.run().extent;
     for (std::int64_t i = 0; i < e.samples; ++i)
-      f(typename B::token_ids(heddle::v0::detail::row_at<typename B::space>(
-            heddle::v0::detail::first_element(targets) + i * Numbers * e.sequence, e.sequence)),
+      f(typename B::token_ids(row_at<typename B::space>(first_element(targets) + i * Numbers * e.sequence, e.sequence)),
         row_range{i * e.sequence, e.sequence});
   }
   /// Of each row the log-probability of its target, 0 where it is ignored, on the host, once `sum_up_rows` has run. Waits for the queue.
@@ -429,8 +428,8 @@ struct language_head {
     if constexpr (B::on_host) {
       return row;
     } else {
-      std::vector<std::remove_cvref_t<decltype(*heddle::v0::detail::first_element(row))>> copy(
-          static_cast<std::size_t>(heddle::v0::detail::count_of(row)));
+      std::vector<std::remove_cvref_t<decltype(*first_element(row))>> copy(
+          static_cast<std::size_t>(element_count(row)));
       b.queue().copy(row, std::span(copy));
       b.queue().wait();
       return copy;
@@ -438,7 +437,7 @@ struct language_head {
   }
   template <class B>
   static typename B::sum_row part_of_row(typename B::sum_row all, row_range at) {
-    return heddle::v0::detail::row_at<typename B::space>(heddle::v0::detail::first_element(all) + at.first, at.count);
+    return row_at<typename B::space>(first_element(all) + at.first, at.count);
   }
 
  private:
@@ -499,9 +498,7 @@ struct language_head {
       detail::keep_until_done<decltype(b.run().world.template along_if<Axes...>())>(b.queue());
     } else {
       if constexpr (!B::on_host) b.queue().wait();
-      const auto on_host = [](const auto& row) {
-        return std::span(heddle::v0::detail::first_element(row), heddle::v0::detail::count_of(row));
-      };
+      const auto on_host = [](const auto& row) { return std::span(first_element(row), element_count(row)); };
       group.gather_v(on_host(mine), on_host(is_first ? room : typename B::row{}), std::span<const std::int64_t>(counts),
                      0);
       if (!is_first || all.extent(0) == 0) return;

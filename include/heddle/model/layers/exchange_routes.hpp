@@ -1,4 +1,4 @@
-// heddle/model/layers/exchange_routes.hpp: finds how many rows travel to the experts of other ranks and from these, on the host and where kernels count them.
+// heddle/model/layers/exchange_routes.hpp: counts rows to and from experts elsewhere.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -64,7 +64,7 @@ struct row_by_expert {
   const std::int64_t *from, *to;
   std::int32_t *order, *back;
   HEDDLE_HD void operator()(std::int64_t i) const {
-    const std::int64_t c = heddle::v0::detail::last_not_above(from, runs, 1, i), row = to[c] + (i - from[c]);
+    const std::int64_t c = last_not_above(from, runs, 1, i), row = to[c] + (i - from[c]);
     order[row] = static_cast<std::int32_t>(i);
     back[i] = static_cast<std::int32_t>(row);
   }
@@ -172,11 +172,11 @@ class exchange_routes {
   using host = typename host_side<queue_type>::type;
   template <class T>
   static row_view<T, Space> row(T* at, std::int64_t n) noexcept {
-    return heddle::v0::detail::row_at<Space>(at, n);
+    return row_at<Space>(at, n);
   }
   template <class T>
   static row_view<T, host> host_row(T* at, std::int64_t n) noexcept {
-    return heddle::v0::detail::row_at<host>(at, n);
+    return row_at<host>(at, n);
   }
 
  public:

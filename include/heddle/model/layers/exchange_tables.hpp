@@ -1,4 +1,4 @@
-// heddle/model/layers/exchange_tables.hpp: counts and orders of the rows that ranks exchange for their experts, and the extents of routing tables.
+// heddle/model/layers/exchange_tables.hpp: counts and orders of rows for experts.
 #pragma once
 
 #include <heddle/tensor/memory_space.hpp>

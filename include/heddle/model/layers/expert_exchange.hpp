@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_exchange.hpp: sends rows to the ranks that hold their experts, and back.
+// heddle/model/layers/expert_exchange.hpp: sends rows to ranks of experts, and back.
 #pragma once
 
 #include <heddle/core/monoid.hpp>
@@ -24,6 +24,11 @@ struct expert_range {
 
 namespace detail {
 
+template <class T, class Space>
+constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t rows) noexcept {
+  return {m.address(), dynamic_shape<2>(rows, m.extent(1))};
+}
+
 template <class Layouts>
 expert_range experts_of(const typename Layouts::mesh_type& mesh, int rank, std::int64_t experts) {
   const typename Layouts::template parameter<dims<dim::experts>> split{mesh};
@@ -35,6 +40,15 @@ expert_range own_experts(World& world, std::int64_t experts) {
   using mesh_type = typename Layouts::mesh_type;
   return experts_of<Layouts>(make_stage_mesh<mesh_type>(world.mesh()),
                              rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), experts);
+}
+
+// Whether this rank is the first along all axes `Tags` of the mesh of layers.
+template <class Layouts, class World, class... Tags>
+bool is_first_along(World& world, type_list<Tags...>) {
+  using mesh_type = typename Layouts::mesh_type;
+  [[maybe_unused]] const mesh_type mesh = make_stage_mesh<mesh_type>(world.mesh());
+  [[maybe_unused]] const int rank = rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank());
+  return (... && (mesh.template coordinate<Tags>(rank) == 0));
 }
 
 // How many ranks of a group hold parts of one expert: those along the axes `Tags`.

@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_layouts.hpp: the layouts of a mixture of experts, and the axes that rows travel along to them.
+// heddle/model/layers/expert_layouts.hpp: layouts of experts, and axes of their rows.
 #pragma once
 
 #include <heddle/core/type_list.hpp>
@@ -27,6 +27,9 @@ struct experts_laid {
   using exchange = typename Layouts::template exchange_axes<dim::experts, dim::ffn>;
   using copied_over = typename Layouts::template exchange_axes<dim::ffn>;
   static constexpr bool exchanges = exchange::size > 0;
+  // Those whose ranks hold parts of one expert.
+  using units_over =
+      typename model::detail::sharding_rules<typename Layouts::how>::template axes_of<mesh_type, dim::ffn>;
 
   template <class D>
   static constexpr bool whole =

@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_nodes.hpp: sends rows once to each node of ranks that holds one of their experts, and to all ranks inside it.
+// heddle/model/layers/expert_nodes.hpp: sends rows once to each node with their experts.
 #pragma once
 
 #include <heddle/model/layers/expert_exchange.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_policies.hpp: policies of a mixture of experts: which choices experts take, and how rows travel to them.
+// heddle/model/layers/expert_policies.hpp: policies of experts: choices, biases, travel of rows.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
@@ -20,6 +20,17 @@ struct capacity {
   using keep = Keep;
   static constexpr bool drops = true;
   double factor = 1;
+};
+
+/// The three products of an expert are all of it.
+struct no_biases {
+  static constexpr bool has = false;
+};
+/// Each product of an expert has a bias, as GPT-OSS: gate_e(x) = W x + b, with a name for those of all experts.
+/// Source: OpenAI 2025, arXiv:2508.10925; Hugging Face `GptOssExperts`.
+struct with_biases {
+  static constexpr bool has = true;
+  const char *gate = "experts.*.gate_proj.bias", *down = "experts.*.down_proj.bias", *up = "experts.*.up_proj.bias";
 };
 
 /// Where rows travel to their experts, a copy of a row goes to each expert that it chooses: all-to-all. For few choices and many ranks.

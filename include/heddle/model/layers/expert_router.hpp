@@ -1,4 +1,4 @@
-// heddle/model/layers/expert_router.hpp: the routers of mixtures of experts: a linear layer and the rule that chooses by its logits.
+// heddle/model/layers/expert_router.hpp: routers: a linear layer and a rule of choice.
 #pragma once
 
 #include <heddle/compute/ops/expert_choice.hpp>
@@ -28,15 +28,33 @@ struct all_but_selection_bias {
   static constexpr bool trains = !std::is_same_v<typename Parameter::tag, selection_bias>;
 };
 
+/// Rule of a router whose logits have a bias, as GPT-OSS: logits = x W' + b, and the choice that `Rule` makes of them.
+/// Source: Hugging Face `GptOssTopKRouter`.
+template <class Rule = compute::softmax_of_chosen>
+struct with_bias {};
+
 namespace detail {
-using router_base = linear<dims<dim::width>, dims<dim::candidates>, false, storage::out_in>;
+template <bool Bias>
+using logits_of_experts = linear<dims<dim::width>, dims<dim::candidates>, Bias, storage::out_in>;
+using router_base = logits_of_experts<false>;
+template <class Rule>
+struct rule_of_logits {
+  using type = Rule;
+  static constexpr bool has_bias = false;
+};
+template <class Rule>
+struct rule_of_logits<with_bias<Rule>> {
+  using type = Rule;
+  static constexpr bool has_bias = true;
+};
 }  // namespace detail
 
-/// logits = x W', and the choice that `Rule`, `compute::softmax_of_chosen` or `softmax_of_all`, makes of them.
+/// logits = x W', and the choice that `Rule`, `compute::softmax_of_chosen` or `softmax_of_all`, makes of them; `with_bias<Rule>`: logits have a bias.
 /// Shapes: x [rows, width], logits [rows, candidates], ids and weights [rows, chosen].
 template <class Rule>
-struct expert_router : detail::router_base {
-  using detail::router_base::router_base;
+struct expert_router : detail::logits_of_experts<detail::rule_of_logits<Rule>::has_bias> {
+  using choice = typename detail::rule_of_logits<Rule>::type;
+  using detail::logits_of_experts<detail::rule_of_logits<Rule>::has_bias>::logits_of_experts;
   /// Whether the host counts choices, and waits for the queue to do so.
   template <class Space>
   static constexpr bool counts_on_host = false;
@@ -45,14 +63,14 @@ struct expert_router : detail::router_base {
   template <class B>
   void choose(const B& b, typename B::const_view logits, matrix_view<std::int32_t, typename B::space> ids,
               typename B::view weights) const {
-    compute::run<compute::ops::top_k<Rule>>(b.compute(), logits, ids, weights);
+    compute::run<compute::ops::top_k<choice>>(b.compute(), logits, ids, weights);
   }
   /// Overwrites the gradient of the logits.
   template <class B>
   void choose_backward(const B& b, typename B::const_view logits,
                        matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view weights,
                        typename B::const_view d_weights, typename B::view d_logits) const {
-    compute::run<compute::ops::top_k_backward<Rule>>(b.compute(), logits, ids, weights, d_weights, d_logits);
+    compute::run<compute::ops::top_k_backward<choice>>(b.compute(), logits, ids, weights, d_weights, d_logits);
   }
 };
 

@@ -1,4 +1,4 @@
-// heddle/model/layers/experts.hpp: a mixture of experts: a router, and gated MLPs of which each token takes a few.
+// heddle/model/layers/experts.hpp: a mixture of experts: a router, and gated MLPs.
 #pragma once
 
 #include <heddle/core/monoid.hpp>
@@ -10,6 +10,7 @@
 #include <heddle/model/layers/expert_nodes.hpp>
 #include <heddle/model/layers/expert_policies.hpp>
 #include <heddle/model/layers/expert_router.hpp>
+#include <heddle/model/layers/expert_tensors.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
 
@@ -22,39 +23,12 @@
 
 namespace heddle::inline v0::model::layers {
 
-struct gate_weights {};      ///< parameter: of each expert, what goes into the nonlinear function
-struct up_weights {};        ///< parameter: of each expert, what its result is multiplied with
-struct down_weights {};      ///< parameter: of each expert, back to the stream
-struct scores {};            ///< activation: the router's logits
-struct d_scores {};          ///< gradient of `scores`
-struct choice_weights {};    ///< the weight of each chosen expert
-struct d_choice_weights {};  ///< gradient of `choice_weights`
-struct expert_counts {};     ///< of each own expert, how many rows come from each rank, where rows travel
-struct routed_in {};         ///< activation: rows as experts take them, where rows travel
-struct routed_out {};        ///< activation: what experts give for each choice of this rank's rows
-struct d_routed_out {};      ///< gradient of what experts give, by expert
-struct moved {};             ///< scratch: a row for each choice of this rank's rows, by expert
-struct by_expert {};         ///< scratch: a row for each choice of this rank's experts, by expert
-struct as_received {};       ///< scratch: the same in the order in which they come, or rows between nodes
-struct copied_weights {};    ///< scratch: the weight of each chosen expert for each rank that holds a part of it
-struct d_copied_weights {};  ///< scratch: gradient of `copied_weights`
-struct gathered_choices {};  ///< which experts the rows of all ranks choose, where these are gathered
-struct gathered_in {};       ///< activation: the rows of all ranks, where these are gathered
-struct gathered_out {};  ///< scratch: what this rank's experts give for the rows of all ranks, or a gradient of these
-struct gathered_weights {};  ///< activation: `choice_weights` of the rows of all ranks
-
-namespace detail {
-template <class T, class Space>
-constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t rows) noexcept {
-  return {m.address(), dynamic_shape<2>(rows, m.extent(1))};
-}
-}  // namespace detail
-
 /// y = sum over the `chosen` experts e of a token of w_e down_e(A(gate_e(x)) * up_e(x)), with w_e what `Rule` makes of a router's
 /// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, `softmax_of_all`, `softmax_choice` as Qwen3-MoE, or
 /// `grouped_scores` as DeepSeek-V3. `Limit`:
 /// `dropless`, no token is dropped whatever the router chooses, or `capacity`. `Dispatch`: `send_choices`, `gather_rows` or
-/// `send_to_nodes<Axes...>`, for axes that rows travel along.
+/// `send_to_nodes<Axes...>`, for axes that rows travel along. `Biases`: `no_biases` or `with_biases`; the bias of `down` is whole on each rank
+/// that holds a part of the expert, and the first of them adds it.
 ///
 /// An axis that splits `dim::ffn` splits each expert; y is a sum over it. One that splits `dim::experts` gives its ranks other experts: if
 /// they have the same samples y is a sum over it, too; if it splits samples as well, rows travel to the ranks of their experts and back
@@ -78,7 +52,7 @@ constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t
 /// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960;
 /// Fedus et al. 2021, arXiv:2101.03961 (balance).
 template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu, class Limit = dropless,
-          class Dispatch = send_choices>
+          class Dispatch = send_choices, class Biases = no_biases>
 struct experts {
   using router_layer = expert_router<Rule>;
   using stream_dims = dims<dim::width>;
@@ -93,6 +67,7 @@ struct experts {
   double balance = 0;
   const char *gate_name = "experts.*.w1.weight", *down_name = "experts.*.w2.weight", *up_name = "experts.*.w3.weight";
   [[no_unique_address]] Limit limit;
+  [[no_unique_address]] Biases biases{};
 
   /// `experts_of`: how many there are; `each`: how many of them a token takes. Weights begin as N(0, initial_deviation).
   constexpr experts(const char* called, const char* router_name, std::int64_t experts_of, std::int64_t each,
@@ -109,9 +84,15 @@ struct experts {
   constexpr auto parameters() const {
     using into = dims<dim::experts, dim::ffn>;
     using out_of = dims<dim::experts, dim::width>;
-    return list(parameter<gate_weights, into, dims<dim::width>>{gate_name, {count, ffn, width}, deviation},
-                parameter<down_weights, out_of, dims<dim::ffn>>{down_name, {count, width, ffn}, deviation},
-                parameter<up_weights, into, dims<dim::width>>{up_name, {count, ffn, width}, deviation});
+    const parameter<gate_weights, into, dims<dim::width>> to_gate{gate_name, {count, ffn, width}, deviation};
+    const parameter<down_weights, out_of, dims<dim::ffn>> down{down_name, {count, width, ffn}, deviation};
+    const parameter<up_weights, into, dims<dim::width>> to_up{up_name, {count, ffn, width}, deviation};
+    if constexpr (Biases::has)
+      return list(to_gate, down, to_up, parameter<gate_bias, into>{biases.gate, {count, ffn}},
+                  parameter<down_bias, out_of>{biases.down, {count, width}},
+                  parameter<up_bias, into>{biases.up, {count, ffn}});
+    else
+      return list(to_gate, down, to_up);
   }
   constexpr auto children() const { return list(router); }
   constexpr auto activations() const {
@@ -149,14 +130,17 @@ struct experts {
             {nodes ? (std::max)(width, k) : width}, nodes ? routed_rows{0, 0, 2} : come, {}, 0, most},
         routed<copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, once},
         routed<d_copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, all ? gathered : once},
-        routed<gathered_out, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, gathered});
+        routed<gathered_out, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, gathered},
+        routed<ones_of_rows, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{
+            {1}, Biases::has ? here : routed_rows{}, {}, 0, most});
   }
-  using needs = std::conditional_t<
-      Limit::drops,
-      compute::facet_list<compute::routing_facet, compute::expert_balance_facet, compute::grouped_product_facet,
-                          compute::gated_facet<Activation>, compute::choice_limit_facet>,
-      compute::facet_list<compute::routing_facet, compute::expert_balance_facet, compute::grouped_product_facet,
-                          compute::gated_facet<Activation>>>;
+  template <compute::facet... More>
+  using needs_and = compute::facet_list<compute::routing_facet, compute::expert_balance_facet,
+                                        compute::grouped_product_facet, compute::gated_facet<Activation>, More...>;
+  template <compute::facet... More>
+  using with_fills =
+      std::conditional_t<Biases::has, needs_and<compute::elementwise_facet, More...>, needs_and<More...>>;
+  using needs = std::conditional_t<Limit::drops, with_fills<compute::choice_limit_facet>, with_fills<>>;
   template <class Layouts>
   using laid = detail::experts_laid<Layouts>;
   /// The host must know how many rows travel. Otherwise offsets of experts stay where they are computed.
@@ -185,13 +169,15 @@ struct experts {
     const auto at = route(b, b.makes(expert_counts{}));
     if constexpr (gathers<B>) b.make(gathered_in{}, [&](auto v) { gather(b, x, detail::first_rows(v, at.all)); });
     const auto in = b.makes(gate{}) || b.makes(up{}) ? moved_in(b, at, x) : inputs(b, at);
-    const auto product = [&](auto tag, auto weights) {
+    fill_ones(b, at);
+    const auto product = [&](auto tag, auto weights, auto bias) {
       b.make(tag, [&](auto v) {
-        multiply<transpose::yes>(b, at, in, into(b, at, b[weights]), detail::first_rows(v, at.rows));
+        const auto to = detail::first_rows(v, at.rows);
+        multiply<transpose::yes>(b, at, in, into(b, at, b[weights]), to, begin_with(b, at, bias, to));
       });
     };
-    product(gate{}, gate_weights{});
-    product(up{}, up_weights{});
+    product(gate{}, gate_weights{}, gate_bias{});
+    product(up{}, up_weights{}, up_bias{});
     b.make(activated{}, [&](auto v) {
       compute::run<compute::ops::gated<Activation>>(b.compute(), elements(b, at, gate{}), elements(b, at, up{}),
                                                     elements_of(detail::first_rows(v, at.rows)));
@@ -203,7 +189,10 @@ struct experts {
         else
           return detail::first_rows(v, at.rows);
       }();
-      multiply<transpose::yes>(b, at, rows_of(b, at, activated{}), out_of(b, at, b[down_weights{}]), to);
+      typename B::sum begun = 0;
+      if (adds_down_bias(b, typename laid<typename B::layouts>::units_over{}))
+        begun = begin_with(b, at, down_bias{}, to);
+      multiply<transpose::yes>(b, at, rows_of(b, at, activated{}), out_of(b, at, b[down_weights{}]), to, begun);
       if constexpr (sends<B>) come_back(b, to, detail::first_rows(v, at.choices));
     });
     b.give(y, [&](auto v) {
@@ -285,6 +274,13 @@ struct experts {
       add_products(b, at, rows_of(b, at, d_gate{}), in, into(b, at, b.gradient(gate_weights{})));
     if constexpr (B::template trains<up_weights>)
       add_products(b, at, rows_of(b, at, d_up{}), in, into(b, at, b.gradient(up_weights{})));
+    if constexpr (Biases::has) {
+      fill_ones(b, at);
+      add_to_bias(b, at, gate_bias{}, rows_of(b, at, d_gate{}));
+      add_to_bias(b, at, up_bias{}, rows_of(b, at, d_up{}));
+      // Where a row travels to each rank with a part of an expert, gradients are summed over these ranks.
+      if (adds_down_bias(b, typename laid<typename B::layouts>::copied_over{})) add_to_bias(b, at, down_bias{}, d_out);
+    }
     score.backward_weight(x, b[d_scores{}]);
   }
 
@@ -530,6 +526,38 @@ struct experts {
       compute::run<compute::ops::grouped_matmul_backward_weight>(
           b.compute(), layers::rows_of(x, rows), layers::rows_of(dy, rows), offsets, dw, typename B::sum(1));
     });
+  }
+
+  // ---- biases, as products of a column of ones with rows of one matrix for each expert -----------------------------
+  template <class B, class Routes>
+  static void fill_ones([[maybe_unused]] const B& b, [[maybe_unused]] const Routes& at) {
+    if constexpr (Biases::has)
+      compute::run<compute::ops::fill>(b.compute(), elements(b, at, ones_of_rows{}), typename B::sum(1));
+  }
+  template <class B, class Routes, class T>
+  static auto rows_of_biases(const Routes& at, matrix_view<T, typename B::space> m, std::int64_t columns) {
+    return view<T, dynamic_shape<3>, typename B::space>(m.address(), dynamic_shape<3>(at.own, 1, columns));
+  }
+  // Each row of y is the bias of its expert, and what else is made there is added: with the factor that this gives.
+  template <class B, class Routes, class Tag>
+  static typename B::sum begin_with([[maybe_unused]] const B& b, [[maybe_unused]] const Routes& at,
+                                    [[maybe_unused]] Tag tag, [[maybe_unused]] typename B::view y) {
+    if constexpr (Biases::has)
+      multiply<transpose::no>(b, at, rows_of(b, at, ones_of_rows{}), rows_of_biases<B>(at, b[tag], y.extent(1)), y);
+    return Biases::has ? 1 : 0;
+  }
+  template <class B, class Routes, class Tag>
+  static void add_to_bias(const B& b, const Routes& at, Tag tag, typename B::const_view dy) {
+    if constexpr (B::template trains<Tag>)
+      add_products(b, at, rows_of(b, at, ones_of_rows{}), dy, rows_of_biases<B>(at, b.gradient(tag), dy.extent(1)));
+  }
+  // Whether this rank is the first along the axes `Over`.
+  template <class B, class Over>
+  static bool adds_down_bias([[maybe_unused]] const B& b, [[maybe_unused]] Over over) {
+    if constexpr (Biases::has)
+      return detail::is_first_along<typename B::layouts>(b.run().world, over);
+    else
+      return false;
   }
 
   // ---- weights, expert by expert ------------------------------------------------------------------------------------

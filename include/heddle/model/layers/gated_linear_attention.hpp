@@ -1,4 +1,4 @@
-// heddle/model/layers/gated_linear_attention.hpp: linear attention with a state for each head, whose gates are made of the token.
+// heddle/model/layers/gated_linear_attention.hpp: linear attention with learned gates.
 #pragma once
 
 #include <heddle/compute/decay_attention.hpp>

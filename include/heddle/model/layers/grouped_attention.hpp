@@ -1,4 +1,4 @@
-// heddle/model/layers/grouped_attention.hpp: causal self-attention with grouped queries and rotary positions.
+// heddle/model/layers/grouped_attention.hpp: grouped-query attention with positions.
 #pragma once
 
 #include <heddle/compute/long_rotary.hpp>
@@ -32,13 +32,14 @@ struct sines : statistic {};    ///< constant: sines of the same angles
 /// `QkvBias`: the three products have a bias (Qwen-2), `OutBias`: the last one has. `HeadNorms`: the elements of each query and key head
 /// are normed by their root mean square before they are rotated (Qwen-3), by `HeadNorm`: each for itself, all together (`joined_head_norm`: OLMo-2), or times 1 + w (`shifted_head_norm`: Gemma). `Adapter` may put an adapter around the four products. `OutStored`: how the last weight lies. `Windowed`: rows see the last
 /// `window` tokens up to their own and no others (Mistral). Values say whether heads rotate (`rotates`: not in some layers of SmolLM3), how many elements of a head do (`rotating`: Phi-4-mini), and by what scores are
-/// multiplied (`score_scale`: Granite). `Capped`: scores s are `score_cap` tanh(s / `score_cap`) (Gemma-2).
+/// multiplied (`score_scale`: Granite). `Capped`: scores s are `score_cap` tanh(s / `score_cap`) (Gemma-2). `Sinks`: the soft-max of each head counts one
+/// score more, a parameter, which has no value (GPT-OSS).
 /// Shapes: x, y [rows, width]; q [rows, heads, group, head_size]; k, v [rows, heads, head_size].
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Su et al. 2021, arXiv:2104.09864 (rotary positions);
 /// Yang et al. 2024, arXiv:2407.10671 (biases); Yang et al. 2025, arXiv:2505.09388 (norms of heads); Jiang et al. 2023, arXiv:2310.06825 (windows).
 template <bool QkvBias = false, bool OutBias = false, bool HeadNorms = false, storage Stored = storage::out_in,
           class Adapter = no_adapter, bool Windowed = false, template <class...> class HeadNorm = head_norm,
-          storage OutStored = Stored, bool Capped = false>
+          storage OutStored = Stored, bool Capped = false, bool Sinks = false>
 struct grouped_attention {
   using q_dims = dims<dim::heads, dim::group, dim::head_size>;
   using kv_dims = dims<dim::heads, dim::head_size>;
@@ -49,7 +50,8 @@ struct grouped_attention {
   using kv_layer = typename Adapter::template layer<kv_base>;
   using out_layer = typename Adapter::template layer<out_base>;
   template <class Other>
-  using with = grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed, HeadNorm, OutStored, Capped>;
+  using with =
+      grouped_attention<QkvBias, OutBias, HeadNorms, Stored, Other, Windowed, HeadNorm, OutStored, Capped, Sinks>;
   template <class... Heads>
   using norm_layer = std::conditional_t<HeadNorms, HeadNorm<Heads...>, leaf>;
   using q_norm_layer = norm_layer<dim::heads, dim::group>;
@@ -71,14 +73,25 @@ struct grouped_attention {
   std::int64_t rotating = 0;                ///< the first elements of a head, which alone rotate; 0: all do
   compute::yarn_scaling yarn{};             ///< frequencies instead of `scaling`, where its factor is not 1
   compute::long_rotary_scaling longrope{};  ///< the same, where it has factors
+  double sink_deviation = 0;                ///< `Sinks`: they begin as N(0, sink_deviation)
 
   static constexpr bool reads_sequences = true, caches_split_rows = true, norms_heads = HeadNorms,
-                        has_window = Windowed, caps_scores = Capped;
+                        has_window = Windowed, caps_scores = Capped, has_sinks = Sinks;
   using attention_facet = std::conditional_t<Capped, compute::capped_attention_facet, compute::sliced_attention_facet>;
-  using needs = compute::facet_list<attention_facet, compute::rotary_facet>;
-  using needs_cached = compute::facet_list<attention_facet, compute::rotary_facet, compute::cache_facet>;
+  template <class... More>
+  using facets = std::conditional_t<Sinks,
+                                    compute::facet_list<attention_facet, compute::rotary_facet, More...,
+                                                        compute::attention_sinks_facet, compute::elementwise_facet>,
+                                    compute::facet_list<attention_facet, compute::rotary_facet, More...>>;
+  using needs = facets<>;
+  using needs_cached = facets<compute::cache_facet>;
 
-  static constexpr list<> parameters() { return {}; }
+  constexpr auto parameters() const {
+    if constexpr (Sinks)
+      return list(parameter<sinks, dims<dim::heads, dim::group>>{"sinks", {q.out[0], q.out[1]}, sink_deviation});
+    else
+      return list<>{};
+  }
   constexpr auto children() const {
     if constexpr (HeadNorms)
       return list(q, k, v, out, q_norm, k_norm);
@@ -87,7 +100,7 @@ struct grouped_attention {
   }
   constexpr auto activations() const {
     const std::int64_t half = turned() / 2;
-    const auto with = [&](const auto&... more) {
+    const auto all = [&](const auto&... more) {
       return list(activation<query, life::until_input, q_dims>{q.out, detail::kept_qkv},
                   activation<key, life::until_input, kv_dims>{k.out, detail::kept_qkv},
                   activation<value, life::until_input, kv_dims>{k.out, detail::kept_qkv},
@@ -100,6 +113,12 @@ struct grouped_attention {
                   activation<cosines, life::constant, dims<dim::positions, dim::head_size>>{{context, half}},
                   activation<sines, life::constant, dims<dim::positions, dim::head_size>>{{context, half}},
                   gathered_rows<whole_in, life::scratch, dims<dim::width>, q_dims>{{q.in}}, more...);
+    };
+    const auto with = [&](const auto&... more) {
+      if constexpr (Sinks)
+        return all(more..., activation<d_sinks, life::deferred, dims<dim::heads, dim::group>>{{q.out[0], q.out[1]}});
+      else
+        return all(more...);
     };
     if constexpr (HeadNorms)
       return with(activation<raw_query, life::until_weight, q_dims>{q.out, detail::kept_qkv},
@@ -186,6 +205,8 @@ struct grouped_attention {
     using l = typename q_layer::template laid<typename B::layouts>;
     const auto part = b.children();
     part.template get<3>().backward_weight(b[heads_out{}], dy);
+    if constexpr (detail::trains_sinks<B>)
+      compute::run<compute::ops::add_bias_backward>(b.compute(), b[d_sinks{}], b.gradient_vector(sinks{}));
     if constexpr (HeadNorms) {
       part.template get<4>().backward_weight(b[raw_query{}], b[d_query{}]);
       part.template get<5>().backward_weight(b[raw_key{}], b[d_key{}]);

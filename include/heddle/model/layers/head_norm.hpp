@@ -1,4 +1,4 @@
-// heddle/model/layers/head_norm.hpp: root mean square norms of each head's elements, and of those of all heads together.
+// heddle/model/layers/head_norm.hpp: RMS norms of each head, or of all heads together.
 #pragma once
 
 #include <heddle/layout/operations.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/joint_heads.hpp: the head of a language model and several heads of Medusa, trained together.
+// heddle/model/layers/joint_heads.hpp: a language head and Medusa's, trained together.
 #pragma once
 
 #include <heddle/model/layers/combinators.hpp>

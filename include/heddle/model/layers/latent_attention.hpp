@@ -1,4 +1,4 @@
-// heddle/model/layers/latent_attention.hpp: causal self-attention whose keys and values are made of one latent vector for each token.
+// heddle/model/layers/latent_attention.hpp: attention with latent keys and values.
 #pragma once
 
 #include <heddle/compute/ops/head_parts.hpp>
@@ -291,9 +291,7 @@ struct latent_attention {
           shared(both));
       compute::run<compute::ops::attention>(
           k, whole(both), whole(kept), values, b.run().sequences, scale<typename B::sum>(), whole(mixed),
-          heddle::v0::detail::row_at<typename B::space>(
-              heddle::v0::detail::first_element(b.vector(log_sum_exp{})) + i * rows, rows),
-          cache.pages);
+          row_at<typename B::space>(first_element(b.vector(log_sum_exp{})) + i * rows, rows), cache.pages);
       compute::matmul<transpose::no, transpose::yes>(k, mixed, rows_of_weight(size.still, size.value), value_of_head);
       compute::run<compute::ops::copy_heads>(k, whole(value_of_head), size.value,
                                              head(compute::heads_of(b[heads_out{}], h, size.value), size.value));

@@ -1,4 +1,4 @@
-// heddle/model/layers/lora.hpp: low-rank adapters of linear layers, and what makes a description with them.
+// heddle/model/layers/lora.hpp: low-rank adapters of linear layers, in any description.
 #pragma once
 
 #include <heddle/model/layers/linear.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/low_rank.hpp: a product through a normed latent vector, as the queries of latent attention are made.
+// heddle/model/layers/low_rank.hpp: a product through a normed latent vector.
 #pragma once
 
 #include <heddle/model/layers/lora.hpp>

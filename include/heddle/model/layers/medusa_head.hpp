@@ -1,4 +1,4 @@
-// heddle/model/layers/medusa_head.hpp: the residual block of a Medusa head after the final norm of a language model.
+// heddle/model/layers/medusa_head.hpp: the residual block of a Medusa head.
 #pragma once
 
 #include <heddle/model/layers/combinators.hpp>

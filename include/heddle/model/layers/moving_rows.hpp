@@ -1,5 +1,4 @@
-// heddle/model/layers/moving_rows.hpp: gathers rows for the products that take them, and scatters the sums of products, at once or
-// overlapped with the products.
+// heddle/model/layers/moving_rows.hpp: gathers rows for products, and scatters their sums.
 #pragma once
 
 #include <heddle/compute/overlapped_matmul.hpp>

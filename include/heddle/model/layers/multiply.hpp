@@ -1,4 +1,4 @@
-// heddle/model/layers/multiply.hpp: the products of linear layers, in the element type or in 8 bits with scales of tensors or of rows.
+// heddle/model/layers/multiply.hpp: products of linear layers, also in 8 bits with scales.
 #pragma once
 
 #include <heddle/compute/float8_products.hpp>

@@ -45,10 +45,10 @@ template <bool Shifted, class B>
 typename B::const_row norm_weights(const B& b) {
   const typename B::const_row own = b.vector(weight{});
   if constexpr (Shifted) {
-    const auto n = static_cast<std::int64_t>(heddle::v0::detail::count_of(own));
+    const auto n = static_cast<std::int64_t>(element_count(own));
     const auto room = b.vector(shifted_weight{});
-    if (static_cast<std::int64_t>(heddle::v0::detail::count_of(room)) < n) return own;  // no row, nothing to multiply
-    const auto sum = heddle::v0::detail::row_at<typename B::space>(heddle::v0::detail::first_element(room), n);
+    if (static_cast<std::int64_t>(element_count(room)) < n) return own;  // no row, nothing to multiply
+    const auto sum = row_at<typename B::space>(first_element(room), n);
     compute::run<compute::ops::fill>(b.compute(), sum, typename B::scalar(1));
     compute::run<compute::ops::add>(b.compute(), typename B::const_row(sum), own, sum);
     return sum;

@@ -1,4 +1,4 @@
-// heddle/model/layers/placed.hpp: a described layer with the offsets of its tensors, and the placer that finds them.
+// heddle/model/layers/placed.hpp: a described layer with its offsets, and their placer.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -313,7 +313,7 @@ class placer {
     if constexpr (over::size + within::size == 0) {
       return limited(rows * d.per_row.alone);
     } else if constexpr (Described::inside::size > 0) {
-      using others = model::detail::axes_without<model::detail::joined<over, within>, typename Described::inside>;
+      using others = model::detail::axes_without<joined_lists<over, within>, typename Described::inside>;
       return ranks_along(typename others::type{}) * rows * d.per_row.received;
     } else {
       const std::int64_t copies = ranks_along(within{});

@@ -1,4 +1,4 @@
-// heddle/model/layers/readouts.hpp: the last layers of networks on pairs (x, y): squared error, and a head on the mean of rows.
+// heddle/model/layers/readouts.hpp: last layers of pairs (x, y): squared error, mean head.
 #pragma once
 
 #include <heddle/model/layers/ends.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/layers/routing_memory.hpp: the integers of routing rows to experts, for one call of a layer at a time.
+// heddle/model/layers/routing_memory.hpp: integers of routing, for one layer at a time.
 #pragma once
 
 #include <heddle/model/layers/exchange_routes.hpp>
@@ -56,11 +56,11 @@ class routing_memory {
   }
   /// Of each routed row: where it comes from.
   row_view<std::int32_t, Space> sources(std::int64_t choices) noexcept {
-    return heddle::v0::detail::row_at<Space>(sources_.address(), choices);
+    return row_at<Space>(sources_.address(), choices);
   }
   /// Of each expert: its first routed row; and their number.
   row_view<std::int64_t, Space> offsets(std::int64_t experts) noexcept {
-    return heddle::v0::detail::row_at<Space>(offsets_.address(), experts + 1);
+    return row_at<Space>(offsets_.address(), experts + 1);
   }
   /// Where rows travel between ranks.
   exchange_tables& exchange() noexcept { return exchange_; }

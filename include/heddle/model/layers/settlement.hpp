@@ -1,4 +1,4 @@
-// heddle/model/layers/settlement.hpp: brings the results of layers from the layout that they have to the one that is needed.
+// heddle/model/layers/settlement.hpp: brings results of layers to the needed layout.
 #pragma once
 
 #include <heddle/core/split.hpp>
@@ -33,7 +33,6 @@ struct settles {
 enum class settlement : unsigned char { nothing, reduce, gather, scatter, refused };
 template <class From, class To, class Tag>
 constexpr settlement settlement_along() {
-  using heddle::detail::axis_role;
   using mesh_type = typename From::mesh_type;
   constexpr std::size_t a = mesh_type::template position<Tag>;
   constexpr auto from = From::table.use[a];

@@ -1,4 +1,4 @@
-// heddle/model/layers/sum_of_layers.hpp: two layers of the residual stream side by side, whose results are added.
+// heddle/model/layers/sum_of_layers.hpp: two layers side by side, whose results add up.
 #pragma once
 
 #include <heddle/model/layers/combinators.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/paper/backend.hpp: a backend that computes nothing and notes which kernels it is called with.
+// heddle/model/paper/backend.hpp: a backend that computes nothing and notes kernels.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
@@ -29,8 +29,8 @@ constexpr std::int64_t pairs_of(const Queue&, std::int64_t rows, const compute::
 }
 template <class Queue, class Slices>
 std::int64_t pairs_of(const Queue& queue, std::int64_t rows, const Slices& slices) {
-  const compute::attention_slice* const first = heddle::v0::detail::first_element(slices);
-  const auto n = static_cast<std::int64_t>(heddle::v0::detail::count_of(slices));
+  const compute::attention_slice* const first = first_element(slices);
+  const auto n = static_cast<std::int64_t>(element_count(slices));
   std::int64_t pairs = 0;
   if constexpr (requires { queue.pairs_of(first, n); })
     pairs = queue.pairs_of(first, n);
@@ -55,7 +55,7 @@ template <class Op, class Queue, class X, class... Args>
 std::int64_t operation_flops([[maybe_unused]] const Queue& queue, const X& x, const Args&... args) {
   if constexpr (std::is_base_of_v<compute::ops::product_operation, Op>) {
     return Op::flops(compute::dims_of<Op>(x, args...));
-  } else if constexpr (std::is_base_of_v<compute::ops::attention_operation, Op>) {
+  } else if constexpr (requires { Op::mask_argument; }) {
     const auto n = compute::dims_of<Op>(x, args...);
     return Op::flops(n, pairs_of(queue, n[compute::ops::rows{}], std::get<Op::mask_argument>(std::tie(x, args...))));
   } else if constexpr (requires {

@@ -1,4 +1,4 @@
-// heddle/model/paper/even_routes.hpp: routes of rows to experts on paper: each expert gets as many as the others.
+// heddle/model/paper/even_routes.hpp: even routes of rows to experts, on paper.
 #pragma once
 
 #include <heddle/core/split.hpp>
@@ -45,21 +45,20 @@ class exchange_routes<paper_memory> {
     if (!asks) return;
     t.in.assign(t.first.size(), own);
     const auto of = [&](std::size_t n) {
-      return heddle::v0::detail::row_at<paper_memory>(const_cast<std::int64_t*>(offsets.address()),
-                                                      static_cast<std::int64_t>(n));
+      return row_at<paper_memory>(const_cast<std::int64_t*>(offsets.address()), static_cast<std::int64_t>(n));
     };
     send_blocks<std::int64_t, paper_memory>(queue, group, of(t.wanted.size()), t.held, of(t.counts.size()), t.in);
   }
   static row<const std::int64_t> arrange(queue_type&, exchange_tables& t, std::int64_t own, std::int64_t /*least*/) {
     t.count_received(own);
-    return heddle::v0::detail::row_at<paper_memory>(static_cast<const std::int64_t*>(nullptr), own + 1);
+    return row_at<paper_memory>(static_cast<const std::int64_t*>(nullptr), own + 1);
   }
   static row<const std::int32_t> order(const exchange_tables& t) noexcept { return rows_of(t); }
   static row<const std::int32_t> back(const exchange_tables& t) noexcept { return rows_of(t); }
 
  private:
   static row<const std::int32_t> rows_of(const exchange_tables& t) noexcept {
-    return heddle::v0::detail::row_at<paper_memory>(static_cast<const std::int32_t*>(nullptr), t.rows_received());
+    return row_at<paper_memory>(static_cast<const std::int32_t*>(nullptr), t.rows_received());
   }
   std::int64_t choices_ = 0;
 };

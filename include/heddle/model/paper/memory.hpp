@@ -1,4 +1,4 @@
-// heddle/model/paper/memory.hpp: a memory space without bytes, which counts what is held and the most so far.
+// heddle/model/paper/memory.hpp: a memory space without bytes that counts its use.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>
@@ -82,16 +82,15 @@ struct paper_memory {
     template <class From, class To>
       requires(elements_in<From, paper_memory> || elements_in<From, host_memory>) &&
               (elements_in<To, paper_memory> || elements_in<To, host_memory>) &&
-              std::same_as<heddle::detail::element_of<From>, heddle::detail::element_of<To>>
+              std::same_as<element_of<From>, element_of<To>>
     void copy(const From& from, To&& to) const {
-      const std::size_t n = heddle::detail::count_of(to);
-      if (heddle::detail::count_of(from) != n) heddle::detail::throw_copy_of(heddle::detail::count_of(from), n);
+      const std::size_t n = element_count(to);
+      if (element_count(from) != n) heddle::detail::throw_copy_of(element_count(from), n);
       if constexpr (std::is_same_v<space_of<To>, host_memory>)
-        std::fill_n(heddle::detail::first_element(to), n, heddle::detail::element_of<To>{});
-      else if constexpr (std::is_same_v<std::remove_const_t<heddle::detail::element_of<To>>, compute::attention_slice> &&
+        std::fill_n(first_element(to), n, element_of<To>{});
+      else if constexpr (std::is_same_v<std::remove_const_t<element_of<To>>, compute::attention_slice> &&
                          std::is_same_v<space_of<From>, host_memory>)
-        counts_->slices[address_of(heddle::detail::first_element(to))].assign(heddle::detail::first_element(from),
-                                                                             heddle::detail::first_element(from) + n);
+        counts_->slices[address_of(first_element(to))].assign(first_element(from), first_element(from) + n);
     }
     /// Query-key pairs of `n` slices that lie at an address; -1 where they were not copied there from the host.
     std::int64_t pairs_of(const compute::attention_slice* at, std::int64_t n) const {

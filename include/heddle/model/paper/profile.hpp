@@ -1,4 +1,4 @@
-// heddle/model/paper/profile.hpp: measured seconds of kernels, and what they say of kernels of other shapes.
+// heddle/model/paper/profile.hpp: measured seconds of kernels, scaled to other shapes.
 #pragma once
 
 #include <heddle/model/paper/trace.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/paper/timed.hpp: a backend that computes as another one does and notes how long each kernel takes.
+// heddle/model/paper/timed.hpp: a backend that computes, and notes times of kernels.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

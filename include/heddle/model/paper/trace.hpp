@@ -1,4 +1,4 @@
-// heddle/model/paper/trace.hpp: the kernels that a backend was called with: calls, floating-point operations, bytes.
+// heddle/model/paper/trace.hpp: called kernels: calls, operations, bytes.
 #pragma once
 
 #include <heddle/compute/kernel_arguments.hpp>

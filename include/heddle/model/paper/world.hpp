@@ -1,4 +1,4 @@
-// heddle/model/paper/world.hpp: one rank of a mesh without the others, whose communicators count calls and bytes.
+// heddle/model/paper/world.hpp: one rank without the others; calls and bytes are counted.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -98,9 +98,9 @@ class paper_communicator {
   }
   template <class Row, class... Rest>
   void add(comm_operation what, const Row& row, const Rest&...) noexcept {
-    using element = heddle::detail::element_of<const Row>;
+    using element = element_of<const Row>;
     ++(*counters_)[what].calls;
-    (*counters_)[what].bytes += static_cast<std::int64_t>(heddle::detail::count_of(row) * sizeof(element));
+    (*counters_)[what].bytes += static_cast<std::int64_t>(element_count(row) * sizeof(element));
   }
   // Fills the output, if there is one, with copies of the input. `Counts`: numbers of elements lie between the two.
   template <bool Counts, class In, class Next, class... Rest>

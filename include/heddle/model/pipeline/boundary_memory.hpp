@@ -1,4 +1,4 @@
-// heddle/model/pipeline/boundary_memory.hpp: memory of boundary tensors between pipeline stages, and their messages.
+// heddle/model/pipeline/boundary_memory.hpp: memory of boundary tensors, and messages.
 #pragma once
 
 #include <heddle/tensor/buffer.hpp>
@@ -46,7 +46,7 @@ class boundary_memory {
   }
 
   row_view<T, Space> row(int i, std::int64_t elements) noexcept {
-    return heddle::v0::detail::row_at<Space>(here_[static_cast<std::size_t>(i)].address(), elements);
+    return row_at<Space>(here_[static_cast<std::size_t>(i)].address(), elements);
   }
   /// The elements of buffer i for a message, after all that was queued before.
   std::span<const T> to_send(int i, std::int64_t elements) {

@@ -1,4 +1,4 @@
-// heddle/model/pipeline/boundary_messages.hpp: messages between pipeline stages in the order of queues, from and to the stages' memory.
+// heddle/model/pipeline/boundary_messages.hpp: boundary messages in queue order.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -95,7 +95,7 @@ class boundary_messages {
   }
 
   row_view<T, Space> row(int i, std::int64_t elements) noexcept {
-    return heddle::v0::detail::row_at<Space>(here_[static_cast<std::size_t>(i)].address(), elements);
+    return row_at<Space>(here_[static_cast<std::size_t>(i)].address(), elements);
   }
   /// The elements of buffer i, which a message will take.
   row_view<const T, Space> to_send(int i, std::int64_t elements) noexcept { return row(i, elements); }
@@ -124,7 +124,7 @@ class boundary_messages {
   void drop(std::int64_t elements, int peer, int way) {
     direction& d = *ways_[static_cast<std::size_t>(way)];
     buffer<T, Space> room(*d.messages, elements, "a message that is dropped");  // given back behind it
-    heddle::v0::recv(*d.messages, d.to(), heddle::v0::detail::row_at<Space>(room.address(), elements), peer, way);
+    heddle::v0::recv(*d.messages, d.to(), row_at<Space>(room.address(), elements), peer, way);
   }
   /// Before a computation with buffer i is queued; -1: it has none.
   void before_compute(int i) {

@@ -1,4 +1,4 @@
-// heddle/model/pipeline/companion.hpp: a second thread beside a rank's own, for two computations at the same time.
+// heddle/model/pipeline/companion.hpp: a second thread of a rank, for two computations.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/pipeline/executor.hpp: runs one rank's list of a lowered action table against the stages the rank holds.
+// heddle/model/pipeline/executor.hpp: runs one rank's list of an action table on stages.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/pipeline/optional_members.hpp: the members that a pipeline stage may have, with their defaults.
+// heddle/model/pipeline/optional_members.hpp: optional members of a stage.
 #pragma once
 
 #include <heddle/core/half_precision.hpp>
@@ -17,39 +17,14 @@
 
 /// What a stage may have beside the members it must have (`model::pipeline_stage`, `train::trainable_stage`), as functions
 /// that stand for the member where the stage has it and for its default elsewhere. The executor and the trainer ask here
-/// and nowhere else.
+/// and nowhere else. Five groups; `docs/tutorial/own_stage.md` has a table of each, with the defaults:
 ///
-/// | member of the stage | default |
-/// |---|---|
-/// | `using space`, with `queue()` | the host's: rows are `std::span`, elsewhere `row_view<scalar, space>` |
-/// | `static constexpr bool forward_only` | false: the stage has backwards |
-/// | `boundary_elements(samples, sequence)` | `boundary_elements(samples)`: microbatches do not differ in length |
-/// | `input_elements(batch)` and `output_elements(batch)` | both `boundary_elements` of the batch |
-/// | `bool runs_beside(other)` | false: pairs run one after the other |
-/// | `using samples = layout<mesh, shard<0, axes...>>` | samples are split over `dp` |
-/// | `using buckets = type_list<layout<...>...>`, with `bucket_elements()` | one bucket, `flat_weights`: all gradients are summed over the same axes |
-/// | `using axes = type_list<tags...>`, those that its work is split over | the axes of `flat_weights`' mesh |
-/// | `std::span<scalar> tied_gradient()` | empty: no weight is used by two stages |
-/// | `bool borrows_embedding() const` | false: the tied weight is in the stage's own buffers |
-/// | `void last_logits(batch, in, out, logits)` | none: no text can be drawn from the model (`train::sample`) |
-/// | `void lend_weights(row)`, `void lend_gradients(row)`, rows as `weights()` and `gradients()` give them | none: the stage keeps both buffers itself, so `zero<2>` and `zero<3>` do not compile |
-/// | `void weights_stay(bool)`, `void weights_written()` | nothing: weights may be written at any time |
-/// | `compute::kept_weight_memory kept_weights()`, `void release_kept_weights()` | nothing of weights is kept, or counted |
-/// | `flat_elements()`, `tied_elements()` | `weights().size()`, `tied_gradient().size()`: the buffers are always there |
-/// | `row frozen_weights()`, with `frozen_parameters()` | none: all weights are in the flat buffers, and trained |
-/// | `void recompute(int slot)` | nothing is computed again ahead of time |
-/// | `void release(int slot)` | nothing: a slot may be written again at any time |
-/// | `layers_memory::settings`, last in the constructor | saved activations stay where the stage keeps them |
-/// | `settings.again` | no recomputation: `options.recompute` must be empty |
-/// | a lender (`stage*`) as the last argument of the constructor | every stage has its own copy of the tied weight |
-/// | `saved_layers().begin_step()`, `saved_layers().reload(slot)` | nothing |
-/// | `saved_bytes_per_slot()`, `deferred_bytes()`, `workspace_bytes()` | 0: the memory is not in reports |
-/// | `static constexpr bool adds_gradients_in_forward` | false: backwards add them. True: not with `post_validation` |
-/// | `counted_targets()`, of all microbatches sent forward since `zero_gradients()` | those of the batches that are not negative |
-/// | `void copy_loss(int slot, scalar_view<double, space> to)`, where the host may not touch the stage's memory | `loss_sum(slot)` is asked after each forward |
-/// | `static constexpr bool only_queues`: the verbs of a step give work to the queue and read nothing of it on the host (described models: unless rows travel between ranks to their experts, or activations leave the device) | false: not with `captured_steps` |
-/// | `first_nonfinite_activation()` with `index` and `name` | none: errors name weights and gradients only |
+/// - how it runs: members that stand for themselves;
+/// - `lends_memory`, `ties_embedding`, `moves_activations`, `reports_memory`: concepts of stages that have the group. A
+///   stage with half of a group does not compile (`train::trainable_stage`).
 namespace heddle::inline v0::model::of_stage {
+
+// ---- how it runs -----------------------------------------------------------------------------------------------------
 
 /// Whether the stage has no backwards.
 template <class Stage>
@@ -167,14 +142,53 @@ inline constexpr bool has_bucket_elements = requires(const Stage& s) {
   { *s.bucket_elements().begin() } -> std::convertible_to<std::int64_t>;
 };
 
-/// The gradient of the weight that two stages use; empty where there is none.
+/// Whether the stage gives the logits of each sample's last position.
+template <class Stage, class Batch>
+inline constexpr bool has_last_logits =
+    requires(Stage& s, const Batch& b, row_view<const typename Stage::scalar, space_of<Stage>> in,
+             row_view<typename Stage::scalar, space_of<Stage>> out) { s.last_logits(b, in, out, out); };
+
+/// Whether forwards add to the gradients, not backwards.
 template <class Stage>
-row_view<sum_of_type<typename Stage::scalar>, space_of<Stage>> tied_gradient(Stage& stage) {
-  if constexpr (requires { stage.tied_gradient(); })
-    return stage.tied_gradient();
+inline constexpr bool adds_gradients_in_forward =
+    requires { requires static_cast<bool>(Stage::adds_gradients_in_forward); };
+
+/// Whether the stage itself counts the targets that enter the loss.
+template <class Stage>
+inline constexpr bool counts_targets = requires(const Stage& s) {
+  { s.counted_targets() } -> std::convertible_to<std::int64_t>;
+};
+
+/// Whether the stage copies its loss to memory that the host may not touch.
+template <class Stage>
+inline constexpr bool copies_loss = !std::is_same_v<space_of<Stage>, host_memory> &&
+                                    requires(Stage& s, scalar_view<double, space_of<Stage>> to) { s.copy_loss(0, to); };
+
+/// Whether the stage says that the verbs of a step read nothing on the host that its queue computes, and wait for nothing.
+template <class Stage>
+inline constexpr bool only_queues = [] {
+  if constexpr (requires { requires static_cast<bool>(Stage::only_queues); })
+    return copies_loss<Stage> && !counts_targets<Stage>;
   else
-    return {};
+    return false;
+}();
+
+/// A place in the model; index -1: none.
+struct no_place {
+  int index = -1;
+  const char* name = "";
+};
+/// The first activation that holds a number which is not finite; index -1: none, or the stage does not know.
+template <class Stage>
+auto first_nonfinite_activation(Stage& stage) {
+  if constexpr (requires { stage.first_nonfinite_activation(); })
+    return stage.first_nonfinite_activation();
+  else
+    return no_place{};
 }
+
+// ---- lends memory ----------------------------------------------------------------------------------------------------
+
 /// A stage whose weights, or gradients, may lie in memory of the caller's: `lend_weights(w)` makes the flat buffer `w`, which has
 /// `flat_elements()` elements; an empty one takes it away. While weights are away the caller runs no forward, backward or
 /// backward_input, and no recompute; while gradients are away no backward, backward_input or backward_weight.
@@ -231,6 +245,27 @@ std::int64_t frozen_elements([[maybe_unused]] Stage& stage) {
   else
     return 0;
 }
+/// A stage that takes the memory of its weights, its gradients or both from the trainer, and says how large they are.
+template <class Stage>
+concept lends_memory = can_lend_weights<Stage> || can_lend_gradients<Stage>;
+
+// ---- ties its embedding ----------------------------------------------------------------------------------------------
+
+/// A stage with a weight that another stage has too.
+template <class Stage>
+concept ties_embedding = requires(Stage& s, const Stage& c) {
+  s.tied_gradient();
+  { s.tied_elements() } -> std::convertible_to<std::int64_t>;
+  { c.borrows_embedding() } -> std::convertible_to<bool>;
+};
+/// The gradient of the weight that two stages use; empty where there is none.
+template <class Stage>
+row_view<sum_of_type<typename Stage::scalar>, space_of<Stage>> tied_gradient(Stage& stage) {
+  if constexpr (requires { stage.tied_gradient(); })
+    return stage.tied_gradient();
+  else
+    return {};
+}
 /// Elements of the weight that two stages use; 0 where there is none.
 template <class Stage>
 std::int64_t tied_elements(Stage& stage) {
@@ -249,11 +284,7 @@ bool borrows_embedding(const Stage& stage) noexcept {
     return false;
 }
 
-/// Whether the stage gives the logits of each sample's last position.
-template <class Stage, class Batch>
-inline constexpr bool has_last_logits =
-    requires(Stage& s, const Batch& b, row_view<const typename Stage::scalar, space_of<Stage>> in,
-             row_view<typename Stage::scalar, space_of<Stage>> out) { s.last_logits(b, in, out, out); };
+// ---- moves activations, or computes them again -----------------------------------------------------------------------
 
 /// Computes again, ahead of its backward, what the forward of a slot did not keep.
 template <class Stage>
@@ -286,7 +317,23 @@ template <class Stage>
 void reload(Stage& stage, int slot) {
   if constexpr (requires { stage.saved_layers().reload(slot); }) stage.saved_layers().reload(slot);
 }
+/// A stage whose saved activations may be elsewhere, or computed again, until its backward.
+template <class Stage>
+concept moves_activations = takes_settings<Stage> && requires(Stage& s) {
+  s.saved_layers();
+  s.recompute(0);
+  s.release(0);
+};
 
+// ---- reports its memory ----------------------------------------------------------------------------------------------
+
+/// A stage that counts the memory it has besides weights and gradients.
+template <class Stage>
+concept reports_memory = requires(const Stage& s) {
+  { s.saved_bytes_per_slot() } -> std::convertible_to<std::int64_t>;
+  { s.deferred_bytes() } -> std::convertible_to<std::int64_t>;
+  { s.workspace_bytes() } -> std::convertible_to<std::int64_t>;
+};
 /// Bytes of the activations that one slot keeps.
 template <class Stage>
 std::int64_t saved_bytes_per_slot(const Stage& stage) noexcept {
@@ -310,45 +357,6 @@ std::int64_t workspace_bytes(const Stage& stage) noexcept {
     return stage.workspace_bytes();
   else
     return 0;
-}
-
-/// Whether forwards add to the gradients, not backwards.
-template <class Stage>
-inline constexpr bool adds_gradients_in_forward =
-    requires { requires static_cast<bool>(Stage::adds_gradients_in_forward); };
-
-/// Whether the stage itself counts the targets that enter the loss.
-template <class Stage>
-inline constexpr bool counts_targets = requires(const Stage& s) {
-  { s.counted_targets() } -> std::convertible_to<std::int64_t>;
-};
-
-/// Whether the stage copies its loss to memory that the host may not touch.
-template <class Stage>
-inline constexpr bool copies_loss = !std::is_same_v<space_of<Stage>, host_memory> &&
-                                    requires(Stage& s, scalar_view<double, space_of<Stage>> to) { s.copy_loss(0, to); };
-
-/// Whether the stage says that the verbs of a step read nothing on the host that its queue computes, and wait for nothing.
-template <class Stage>
-inline constexpr bool only_queues = [] {
-  if constexpr (requires { requires static_cast<bool>(Stage::only_queues); })
-    return copies_loss<Stage> && !counts_targets<Stage>;
-  else
-    return false;
-}();
-
-/// A place in the model; index -1: none.
-struct no_place {
-  int index = -1;
-  const char* name = "";
-};
-/// The first activation that holds a number which is not finite; index -1: none, or the stage does not know.
-template <class Stage>
-auto first_nonfinite_activation(Stage& stage) {
-  if constexpr (requires { stage.first_nonfinite_activation(); })
-    return stage.first_nonfinite_activation();
-  else
-    return no_place{};
 }
 
 }  // namespace heddle::inline v0::model::of_stage

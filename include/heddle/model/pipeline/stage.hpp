@@ -1,6 +1,7 @@
-// heddle/model/pipeline/stage.hpp: concepts of a pipeline stage: the members that an executor needs.
+// heddle/model/pipeline/stage.hpp: concepts of a pipeline stage that executors need.
 #pragma once
 
+#include <heddle/core/half_precision.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -104,11 +105,17 @@ consteval bool stage_verbs_checked() {
   using in = row_view<const typename S::scalar, space_of<S>>;
   using out = row_view<typename S::scalar, space_of<S>>;
   constexpr bool forward = requires(S& s, const Batch& b, in x, out y) { s.forward(0, b, x, y); };
+  constexpr bool sizes = requires(S& s, const Batch& b) { s.input_elements(b); } ==
+                         requires(S& s, const Batch& b) { s.output_elements(b); };
+  static_assert(
+      stage_has_it<sizes, S>::value,
+      "heddle: a stage whose tensors are not equally large needs both `std::int64_t input_elements(const batch&) "
+      "const` and `std::int64_t output_elements(const batch&) const`");
   static_assert(stage_has_it<forward, S>::value,
                 "heddle: a pipeline stage needs `void forward(int slot, const batch&, std::span<const scalar> in, "
                 "std::span<scalar> out)`");
   if constexpr (of_stage::forward_only<S>) {
-    return forward;
+    return forward && sizes;
   } else {
     constexpr bool backward = requires(S& s, const Batch& b, in dy, out dx) { s.backward(0, b, dy, dx); };
     static_assert(stage_has_it<backward, S>::value,
@@ -122,8 +129,53 @@ consteval bool stage_verbs_checked() {
     static_assert(stage_has_it<weight, S>::value,
                   "heddle: a pipeline stage needs `void backward_weight(int slot, const batch&)`, the second half of "
                   "backward, for schedules that split it");
-    return forward && backward && input && weight;
+    return forward && sizes && backward && input && weight;
   }
+}
+
+// A group of optional members is there whole or not at all: half of one has a member that is missing, or misspelled.
+template <class S>
+consteval bool stage_groups_checked() {
+  constexpr bool lends = requires(S& s, row_view<typename S::scalar, space_of<S>> w) {
+    s.lend_weights(w);
+  } || requires(S& s, row_view<sum_of_type<typename S::scalar>, space_of<S>> g) { s.lend_gradients(g); };
+  constexpr bool memory = lends == requires(S& s) { s.flat_elements(); } &&
+                          requires(S& s) { s.weights_stay(true); } == requires(S& s) { s.weights_written(); } &&
+                          requires(S& s) { s.kept_weights(); } == requires(S& s) { s.release_kept_weights(); } &&
+                          requires(S& s) { s.frozen_weights(); } == requires(S& s) { s.frozen_parameters(); };
+  static_assert(
+      stage_has_it<memory, S>::value,
+      "heddle: a stage that lends its memory (model::of_stage::lends_memory) needs lend_weights(row) or "
+      "lend_gradients(row) together with flat_elements(), weights_stay(bool) with weights_written(), "
+      "kept_weights() with release_kept_weights(), frozen_weights() with frozen_parameters(); one of a pair is "
+      "missing or misspelled");
+  constexpr bool tied = of_stage::ties_embedding<S> ||
+                        !(
+                            requires(S& s) { s.tied_gradient(); } || requires(S& s) { s.tied_elements(); } ||
+                            requires(S& s) { s.borrows_embedding(); });
+  static_assert(
+      stage_has_it<tied, S>::value,
+      "heddle: a stage whose weight another stage has too (model::of_stage::ties_embedding) needs "
+      "tied_gradient(), `std::int64_t tied_elements() const` and `bool borrows_embedding() const`; one of them "
+      "is missing or misspelled");
+  constexpr bool moved =
+      of_stage::moves_activations<S> || !(
+                                            of_stage::takes_settings<S> || requires(S& s) { s.saved_layers(); } ||
+                                            requires(S& s) { s.recompute(0); } || requires(S& s) { s.release(0); });
+  static_assert(
+      stage_has_it<moved, S>::value,
+      "heddle: a stage that moves its activations or computes them again (model::of_stage::moves_activations) "
+      "needs layers_memory::settings, saved_layers(), recompute(int slot) and release(int slot); one of them is "
+      "missing or misspelled");
+  constexpr bool reported = of_stage::reports_memory<S> ||
+                            !(
+                                requires(S& s) { s.saved_bytes_per_slot(); } ||
+                                requires(S& s) { s.deferred_bytes(); } || requires(S& s) { s.workspace_bytes(); });
+  static_assert(stage_has_it<reported, S>::value,
+                "heddle: a stage that reports its memory (model::of_stage::reports_memory) needs `std::int64_t "
+                "saved_bytes_per_slot() const`, deferred_bytes() and workspace_bytes(); one of them is missing or "
+                "misspelled");
+  return memory && tied && moved && reported;
 }
 
 template <class S>

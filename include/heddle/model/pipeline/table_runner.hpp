@@ -1,4 +1,4 @@
-// heddle/model/pipeline/table_runner.hpp: runs one rank's list of a lowered action table, whatever its computations are.
+// heddle/model/pipeline/table_runner.hpp: runs a rank's list, whatever it computes.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -443,7 +443,7 @@ void table_runner<T, Space, Communicator, Observer>::start_send(const action& a,
   // The plan reuses the buffer of the send before the last `sends_in_flight` ones, so that one has to be over.
   finish_send(under_way_[next_send_ % under_way_.size()]);
   ++counters_.sends;
-  counters_.bytes_sent += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(payload));
+  counters_.bytes_sent += static_cast<std::int64_t>(bytes_of_row(payload));
 }
 
 // Waits for a send, if one is there. The wait is recorded where there is any: as a send that joins nothing (flow 0).

@@ -1,4 +1,4 @@
-// heddle/observe/cuda/ranges.hpp: an observer that shows what ranks do to NVIDIA's profilers, as NVTX ranges.
+// heddle/observe/cuda/ranges.hpp: an observer with NVTX ranges of ranks (not run on a GPU).
 #pragma once
 
 #include <heddle/core/observer.hpp>

@@ -605,7 +605,7 @@ HEDDLE_INLINE flight_report report_of(const flights& all) {
 
 HEDDLE_INLINE std::string hang_svg(const flights& all, const flight_report& report,
                                    std::span<const std::string> labels) {
-  heddle::v0::detail::svg_drawing picture;
+  svg_drawing picture;
   picture.words(16, 28, "ranks: " + std::string(to_string(report.what)), 15, "#1b1f24", "start", true);
   const auto in = [](const std::vector<int>& list, int r) {
     return std::find(list.begin(), list.end(), r) != list.end();
@@ -629,11 +629,11 @@ HEDDLE_INLINE std::string hang_svg(const flights& all, const flight_report& repo
     picture.words(x + 8, y + 16, "rank " + std::to_string(r) + ": " + std::string(state), 12,
                   culprit ? "#ffffff" : "#1b1f24");
     if (static_cast<std::size_t>(r) < labels.size())
-      picture.words(x + 8, y + 31, heddle::v0::detail::svg_fitted(labels[static_cast<std::size_t>(r)], 10, width - 20),
-                    10, culprit ? "#ffffff" : "#57606a");
+      picture.words(x + 8, y + 31, svg_fitted(labels[static_cast<std::size_t>(r)], 10, width - 20), 10,
+                    culprit ? "#ffffff" : "#57606a");
   }
   picture.words(left, top + height * ((ranks + columns - 1) / columns) + 16,
-                heddle::v0::detail::svg_fitted(report.text, 12, width * columns - 16), 12, "#1b1f24");
+                svg_fitted(report.text, 12, width * columns - 16), 12, "#1b1f24");
   return picture.text("", 16, "#ffffff");
 }
 

@@ -268,7 +268,7 @@ HEDDLE_INLINE std::string heat_map::to_csv() const {
 }
 
 HEDDLE_INLINE std::string heat_map::to_svg(std::string_view title) const {
-  heddle::v0::detail::svg_drawing picture;
+  svg_drawing picture;
   constexpr double left = 70, top = 56, cell = 14;
   picture.words(16, 28, title, 15, "#1b1f24", "start", true);
   picture.begin_words(11, "#57606a", "end");

@@ -52,14 +52,14 @@ HEDDLE_INLINE std::string json_escape(std::string_view text) {
 }
 
 HEDDLE_INLINE void write_text_file(const std::string& path, std::string_view text) {
-  const heddle::detail::file_size_signal_off no_signal;
+  const file_size_signal_off no_signal;
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) throw io_error("heddle: cannot create '" + path + "': " + std::strerror(errno));
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
   const int code = errno;
   const bool closed = std::fclose(file) == 0;
   if (!written || !closed)
-    throw io_error("heddle: cannot write '" + path + "': " + heddle::detail::write_error_text(written ? errno : code));
+    throw io_error("heddle: cannot write '" + path + "': " + write_error_text(written ? errno : code));
 }
 
 }  // namespace heddle::inline v0::observe

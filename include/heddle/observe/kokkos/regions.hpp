@@ -1,4 +1,4 @@
-// heddle/observe/kokkos/regions.hpp: observers that show what ranks do to Kokkos Tools: as regions of a process, or as sections of each rank.
+// heddle/observe/kokkos/regions.hpp: observers with Kokkos Tools' regions or sections.
 #pragma once
 
 #include <heddle/core/error.hpp>

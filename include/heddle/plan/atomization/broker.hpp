@@ -1,4 +1,4 @@
-// heddle/plan/atomization/broker.hpp: a broker that announces windows, collects offers, grants some, takes reports.
+// heddle/plan/atomization/broker.hpp: a broker of windows: announces, collects, grants.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -31,32 +31,25 @@
 namespace heddle::inline v0::plan::sja {
 
 namespace detail {
-template <class P>
-inline constexpr bool broker_accepts = false;
-template <policy P>
-inline constexpr bool broker_accepts<P> = contains<typename P::kind, score_kind, clearing_kind>;
-
-// Stops at the first mistake, so that one mistake gives one error.
-template <class... Ps>
-constexpr bool broker_policies_checked() {
-  static_assert((broker_accepts<Ps> && ...),
-                "heddle: broker<...> takes a score (weighted, response_ratio) and a clearing (one_winner, "
-                "interval_clearing)");
-  if constexpr ((broker_accepts<Ps> && ...)) {
-    static_assert(((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...),
-                  "heddle: broker<...> got two policies of one kind; keep one of them");
-    return ((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...);
-  } else {
-    return false;
+struct broker_policies : policy_set<broker_policies, score_kind, clearing_kind> {
+  template <class P>
+  static constexpr void refuse_unknown() {
+    static_assert(takes<P>,
+                  "heddle: broker<...> takes a score (weighted, response_ratio) and a clearing (one_winner, "
+                  "interval_clearing)");
   }
-}
-template <class Kind, class Default, class... Ps>
-constexpr auto broker_policy() {
-  if constexpr (broker_policies_checked<Ps...>())
-    return std::type_identity<select_policy<Kind, Default, Ps...>>{};
-  else
-    return std::type_identity<Default>{};
-}
+  template <class... Ps>
+  static constexpr void refuse_doubled() {
+    static_assert((only_policy_of_its_kind<Ps, Ps...> && ...),
+                  "heddle: broker<...> got two policies of one kind; keep one of them");
+  }
+};
+template <class... Ps>
+struct chosen_by_broker {
+  using score = select_policy<score_kind, response_ratio, Ps...>;
+  using clearing = select_policy<clearing_kind, one_winner, Ps...>;
+  static constexpr bool fits() { return true; }
+};
 template <class Job>
 inline constexpr bool is_atomizable = atomizable_job<Job>;
 }  // namespace detail
@@ -82,10 +75,13 @@ inline constexpr bool is_atomizable = atomizable_job<Job>;
 /// Source: Konopa, Fesl, Beranek, arXiv 2509.19086; clearing several pieces at once as in arXiv 2510.14599.
 template <class... Policies>
 class broker {
+  using chosen = typename decltype(detail::broker_policies::choose<detail::chosen_by_broker<Policies...>,
+                                                                   detail::chosen_by_broker<>, Policies...>())::type;
+
  public:
-  static constexpr bool is_valid = detail::broker_policies_checked<Policies...>();
-  using score = typename decltype(detail::broker_policy<score_kind, response_ratio, Policies...>())::type;
-  using clearing = typename decltype(detail::broker_policy<clearing_kind, one_winner, Policies...>())::type;
+  static constexpr bool is_valid = detail::broker_policies::accepts<Policies...>();
+  using score = typename chosen::score;
+  using clearing = typename chosen::clearing;
 
   static constexpr std::size_t closed_windows = 1024;  ///< the last that are remembered
   static constexpr std::size_t log_limit = 1 << 16;    ///< messages, unless `keep_log` says otherwise

@@ -1,4 +1,4 @@
-// heddle/plan/atomization/calibration.hpp: corrects a job's profile by measured durations, and rates its trust.
+// heddle/plan/atomization/calibration.hpp: corrects profiles by measured durations.
 #pragma once
 
 #include <heddle/plan/atomization/profile.hpp>

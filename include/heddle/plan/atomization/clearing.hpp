@@ -1,4 +1,4 @@
-// heddle/plan/atomization/clearing.hpp: algorithms that choose among the offers of jobs for windows.
+// heddle/plan/atomization/clearing.hpp: algorithms that choose among jobs' offers.
 #pragma once
 
 #include <heddle/plan/atomization/profile.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/atomization/dispatch.hpp: hands the free gaps of a cluster to jobs that cut themselves, for a simulator or a real cluster.
+// heddle/plan/atomization/dispatch.hpp: hands free gaps of a cluster to divisible jobs.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/atomization/job.hpp: the concept of a job that offers parts of its work for windows of time.
+// heddle/plan/atomization/job.hpp: the concept of a job that offers work for windows.
 #pragma once
 
 #include <heddle/core/error.hpp>

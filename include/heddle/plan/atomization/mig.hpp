@@ -1,4 +1,4 @@
-// heddle/plan/atomization/mig.hpp: a GPU that is cut into instances: profiles, legal positions, free places.
+// heddle/plan/atomization/mig.hpp: a GPU cut into instances: profiles, places.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/atomization/profile.hpp: the needs of a divisible job over its progress, and the windows offered to it.
+// heddle/plan/atomization/profile.hpp: needs of a divisible job over its progress.
 #pragma once
 
 #include <heddle/core/error.hpp>

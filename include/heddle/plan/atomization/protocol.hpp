@@ -1,4 +1,4 @@
-// heddle/plan/atomization/protocol.hpp: the messages between a broker and its jobs, and a check that they keep the rules.
+// heddle/plan/atomization/protocol.hpp: messages of broker and jobs, and their rules.
 #pragma once
 
 #include <heddle/core/text.hpp>
@@ -216,7 +216,7 @@ class protocol_check {
 template <class IsParallel>
 std::string broken_rule(std::span<const message> log, const IsParallel& is_parallel, bool ended = true) {
   const auto says = [](int window, int job, const char* what) {
-    return heddle::detail::text_of({"window ", window, ", job ", job, ": ", what});
+    return text_of({"window ", window, ", job ", job, ": ", what});
   };
   detail::protocol_check<IsParallel> check(is_parallel);
   for (std::size_t i = 0; i < log.size(); ++i)

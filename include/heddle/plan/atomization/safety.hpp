@@ -1,4 +1,4 @@
-// heddle/plan/atomization/safety.hpp: the longest duration that stays in its window with a given probability.
+// heddle/plan/atomization/safety.hpp: the longest duration safe for its window.
 #pragma once
 
 #include <heddle/core/error.hpp>

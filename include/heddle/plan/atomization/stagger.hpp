@@ -1,4 +1,4 @@
-// heddle/plan/atomization/stagger.hpp: windows that end one after the other, so that not all jobs save at the same time.
+// heddle/plan/atomization/stagger.hpp: windows whose ends, and saves, are staggered.
 #pragma once
 
 #include <heddle/core/error.hpp>

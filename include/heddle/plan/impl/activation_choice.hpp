@@ -228,9 +228,8 @@ HEDDLE_INLINE std::string to_string(const activation_choice& choice) {
   for (const sim::activation_use u : choice.uses)
     letters += u == sim::activation_use::keep ? 'k' : u == sim::activation_use::recompute ? 'r' : 'o';
   return "microbatches of " + std::to_string(choice.samples) + ": " + letters + ", " +
-         heddle::detail::svg_number(choice.samples_per_second) + " samples/s, " +
-         heddle::detail::svg_number(choice.peak_bytes * 1e-9) + " GB at the peak" +
-         (choice.proven ? "" : ", not proven the fastest");
+         svg_number(choice.samples_per_second) + " samples/s, " + svg_number(choice.peak_bytes * 1e-9) +
+         " GB at the peak" + (choice.proven ? "" : ", not proven the fastest");
 }
 
 HEDDLE_INLINE std::string activation_curve_svg(std::span<const activation_choice> curve, const std::string& title) {
@@ -240,17 +239,15 @@ HEDDLE_INLINE std::string activation_curve_svg(std::span<const activation_choice
     fastest = (std::max)(fastest, c.samples_per_second);
     most = (std::max)(most, c.peak_bytes);
   }
-  heddle::detail::svg_drawing out;
+  svg_drawing out;
   out.words(24, 34, title, 15, "#111111", "start", true);
   out.rect(left, top, 1, height, "#333333");
   out.rect(left, top + height, width, 1, "#333333");
   out.words(left + width / 2, top + height + 36, "samples per second", 12, "#333333", "middle");
   out.words(24, top - 6, "GB at the peak", 12, "#333333");
   for (int tick = 0; tick <= 4; ++tick) {
-    out.words(left + width * tick / 4, top + height + 16, heddle::detail::svg_number(fastest * tick / 4), 11, "#333333",
-              "middle");
-    out.words(left - 8, top + height * (1 - tick / 4.0) + 4, heddle::detail::svg_number(most * 1e-9 * tick / 4), 11,
-              "#333333", "end");
+    out.words(left + width * tick / 4, top + height + 16, svg_number(fastest * tick / 4), 11, "#333333", "middle");
+    out.words(left - 8, top + height * (1 - tick / 4.0) + 4, svg_number(most * 1e-9 * tick / 4), 11, "#333333", "end");
   }
   std::vector<int> sizes;
   for (const activation_choice& c : curve) {
@@ -258,11 +255,11 @@ HEDDLE_INLINE std::string activation_curve_svg(std::span<const activation_choice
     if (size == sizes.end()) size = sizes.insert(sizes.end(), c.samples);
     const double x = left + (fastest > 0 ? width * c.samples_per_second / fastest : 0);
     const double y = top + height * (most > 0 ? 1 - c.peak_bytes / most : 1);
-    out.rect(x - 4, y - 4, 8, 8, heddle::detail::rank_colour(static_cast<int>(size - sizes.begin())), 4);
+    out.rect(x - 4, y - 4, 8, 8, rank_colour(static_cast<int>(size - sizes.begin())), 4);
   }
   double y = top + 12;
   for (std::size_t i = 0; i < sizes.size(); ++i, y += 20) {
-    out.rect(left + width + 20, y - 8, 10, 10, heddle::detail::rank_colour(static_cast<int>(i)), 4);
+    out.rect(left + width + 20, y - 8, 10, 10, rank_colour(static_cast<int>(i)), 4);
     out.words(left + width + 36, y, "microbatches of " + std::to_string(sizes[i]), 12, "#333333");
   }
   return out.text("", 20, "#ffffff");

@@ -18,7 +18,6 @@ namespace heddle::inline v0::plan {
 
 HEDDLE_INLINE rank_traffic::rank_traffic(int ranks, std::vector<std::int64_t> bytes)
     : ranks_(ranks), bytes_(std::move(bytes)) {
-  using heddle::detail::text_of;
   constexpr std::int64_t most = std::int64_t{1} << 53;
   const auto n = static_cast<std::size_t>(ranks > 0 ? ranks : 0);
   if (ranks < 1 || bytes_.size() != n * n)
@@ -210,8 +209,7 @@ HEDDLE_INLINE traffic_plan plan_traffic(const rank_traffic& traffic, const topol
   detail::require_switch(fabric);
   const int n = traffic.ranks();
   if (start.ranks() != n)
-    throw config_error(
-        heddle::detail::text_of({"heddle: traffic of ", n, " ranks on a fabric of ", start.ranks(), " ranks"}));
+    throw config_error(text_of({"heddle: traffic of ", n, " ranks on a fabric of ", start.ranks(), " ranks"}));
   round_builder at_once(comm_operation::all_to_all, n, 0, n * n, 1);
   for (int from = 0; from < n; ++from)
     for (int to = 0; to < n; ++to)

@@ -23,7 +23,6 @@ namespace detail {
 inline constexpr int most_placed = 1 << 22;  // experts of all layers, and tokens, that a text may have
 
 inline void require_expert_counts(const expert_counts& c, const co_cluster_options& o) {
-  using heddle::detail::text_of;
   if (c.layers < 1 || c.tokens < 1 || c.experts < 1 ||
       c.counts.size() !=
           static_cast<std::size_t>(c.layers) * static_cast<std::size_t>(c.tokens) * static_cast<std::size_t>(c.experts))
@@ -328,7 +327,7 @@ class expert_descent {
 
 HEDDLE_INLINE std::vector<int> expert_placement::order(int layer) const {
   if (layer < 0 || layer >= layers)
-    throw config_error(heddle::detail::text_of({"heddle: there is no layer ", layer, " in a placement of ", layers}));
+    throw config_error(text_of({"heddle: there is no layer ", layer, " in a placement of ", layers}));
   std::vector<int> all(static_cast<std::size_t>(experts));
   std::iota(all.begin(), all.end(), 0);
   const int* rank = rank_of_expert.data() + static_cast<std::size_t>(layer) * static_cast<std::size_t>(experts);
@@ -370,9 +369,9 @@ HEDDLE_INLINE expert_placement co_cluster(const expert_counts& counts, const co_
 HEDDLE_INLINE double local_share_of(const expert_placement& p, const expert_counts& counts) {
   if (p.layers != counts.layers || p.experts != counts.experts ||
       p.rank_of_token.size() != static_cast<std::size_t>(counts.tokens))
-    throw config_error(heddle::detail::text_of(
-        {"heddle: a placement of ", p.layers, " layers of ", p.experts, " experts and ", p.rank_of_token.size(),
-         " tokens says nothing about counts of ", counts.layers, " of ", counts.experts, " and ", counts.tokens}));
+    throw config_error(text_of({"heddle: a placement of ", p.layers, " layers of ", p.experts, " experts and ",
+                                p.rank_of_token.size(), " tokens says nothing about counts of ", counts.layers, " of ",
+                                counts.experts, " and ", counts.tokens}));
   double local = 0, all = 0;
   for (int l = 0; l < counts.layers; ++l)
     for (int t = 0; t < counts.tokens; ++t)
@@ -387,15 +386,15 @@ HEDDLE_INLINE double local_share_of(const expert_placement& p, const expert_coun
 }
 
 HEDDLE_INLINE std::string to_string(const expert_placement& p) {
-  return heddle::detail::text_of(
+  return text_of(
       {p.layers, " layers of ", p.experts, " experts on ", p.ranks, " ranks: ", rounded_text(100 * p.local_share, 1),
        " % of activations stay on their rank, the fullest has ", rounded_text(p.load, 2), " of the mean, ",
        rounded_text(100 * all_to_all_saving(p.local_share, p.ranks), 1), " % of the bytes of all-to-alls are saved"});
 }
 
 HEDDLE_INLINE std::string to_text(const expert_placement& p) {
-  std::string text = heddle::detail::text_of({"heddle expert_placement 1\nranks ", p.ranks, "\nlayers ", p.layers,
-                                              "\nexperts ", p.experts, "\ntokens ", p.rank_of_token.size(), "\n"});
+  std::string text = text_of({"heddle expert_placement 1\nranks ", p.ranks, "\nlayers ", p.layers, "\nexperts ",
+                              p.experts, "\ntokens ", p.rank_of_token.size(), "\n"});
   text += "quality " + number_text(p.local_share) + " " + number_text(p.load) + " " + number_text(p.objective) + "\n";
   const auto experts = static_cast<std::size_t>(p.experts), ranks = static_cast<std::size_t>(p.ranks);
   for (std::size_t i = 0; i < p.rank_of_expert.size(); ++i)
@@ -403,18 +402,17 @@ HEDDLE_INLINE std::string to_text(const expert_placement& p) {
             std::to_string(p.rank_of_expert[i]);
   for (std::size_t t = 0; t < p.rank_of_token.size(); ++t)
     if (p.rank_of_token[t] != expert_placement::unseen)
-      text += heddle::detail::text_of({"\ntoken ", t, " ", p.rank_of_token[t], " ", int{p.confidence[t]}});
+      text += text_of({"\ntoken ", t, " ", p.rank_of_token[t], " ", int{p.confidence[t]}});
   for (std::size_t i = 0; i < p.next_rank.size(); ++i)
     if (p.next_rank[i] != expert_placement::unseen)
-      text += heddle::detail::text_of({"\nnext ", i / (ranks * ranks), " ", i / ranks % ranks, " ", i % ranks, " ",
-                                       p.next_rank[i], " ", int{p.next_confidence[i]}});
+      text += text_of({"\nnext ", i / (ranks * ranks), " ", i / ranks % ranks, " ", i % ranks, " ", p.next_rank[i], " ",
+                       int{p.next_confidence[i]}});
   return text + "\nend\n";
 }
 
 HEDDLE_INLINE expert_placement parse_expert_placement(std::string_view text, int experts, int tokens,
                                                       std::string_view source) {
-  using heddle::detail::text_of;
-  heddle::detail::line_reader<config_error> lines(text, source);
+  line_reader<config_error> lines(text, source);
   expert_placement p;
   lines.require("heddle", 3, "heddle expert_placement 1");
   if (lines.word(1) != "expert_placement" || lines.word(2) != "1") lines.fail("expected heddle expert_placement 1");

@@ -12,11 +12,10 @@ namespace heddle::inline v0::plan {
 
 HEDDLE_INLINE std::string experts_svg(const expert_placement& p, const expert_counts& counts,
                                       const std::string& title) {
-  using heddle::detail::text_of;
   constexpr double box = 26, left = 76, top = 92, gap = 18;
   const double share = local_share_of(p, counts);
   const int each = p.experts / p.ranks;
-  heddle::detail::svg_drawing out;
+  svg_drawing out;
   out.words(24, 34, title, 15, "#111111", "start", true);
   out.words(24, 54, rounded_text(100 * share, 1) + " % of activations are local; darker: more of the expert's", 12,
             "#333333");
@@ -40,8 +39,7 @@ HEDDLE_INLINE std::string experts_svg(const expert_placement& p, const expert_co
       const double x =
           left + box * static_cast<double>(i) + gap * static_cast<double>(i / static_cast<std::size_t>(each));
       out.rect(x, y, box - 3, box - 3, "#eef1f4", 3);
-      if (all[e] > 0)
-        out.rect(x, y, box - 3, box - 3, "#1f5580", 3, " opacity=\"" + heddle::detail::svg_number(part) + "\"");
+      if (all[e] > 0) out.rect(x, y, box - 3, box - 3, "#1f5580", 3, " opacity=\"" + svg_number(part) + "\"");
       out.words(x + (box - 3) / 2, y + 16, text_of({order[i]}), 10, part > 0.5 ? "#ffffff" : "#111111", "middle");
     }
   }

@@ -19,8 +19,8 @@ namespace detail {
 HEDDLE_INLINE void require_fabric(const topology& start, const circuit_switch& fabric, int ranks) {
   require_switch(fabric);
   if (start.ranks() != ranks)
-    throw config_error(heddle::detail::text_of(
-        {"heddle: fabric_step: a mesh of ", ranks, " ranks on a fabric of ", start.ranks(), " ranks"}));
+    throw config_error(
+        text_of({"heddle: fabric_step: a mesh of ", ranks, " ranks on a fabric of ", start.ranks(), " ranks"}));
 }
 
 HEDDLE_INLINE std::vector<fabric_way> ways_of_traffic(const rank_traffic& traffic,

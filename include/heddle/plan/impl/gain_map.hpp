@@ -64,7 +64,7 @@ namespace detail {
 HEDDLE_INLINE std::string amount(double value, const std::array<const char*, 3>& units) {
   std::size_t unit = 0;
   while (value >= 999.5 && unit + 1 < units.size()) value /= 1000, ++unit;
-  return heddle::detail::text_of({heddle::detail::svg_number(value), ' ', units[unit]});
+  return text_of({svg_number(value), ' ', units[unit]});
 }
 
 }  // namespace detail
@@ -80,7 +80,7 @@ HEDDLE_INLINE std::string gain_map_svg(const gain_map& map, const std::string& t
   constexpr std::array<const char*, 3> seconds{"\u00b5s", "ms", "s"}, sizes{"kB", "MB", "GB"};
   constexpr double cell = 18, left = 96, top = 68;
   const double bottom = top + cell * static_cast<double>(map.bytes.size());
-  heddle::detail::svg_drawing out;
+  svg_drawing out;
   out.words(24, 34, title, 15, "#111111", "start", true);
   out.words(24, top - 9, "size of the vector", 12, "#333333");
   for (std::size_t i = 0; i < map.bytes.size(); ++i) {

@@ -48,7 +48,6 @@ inline void move_entry(schedule::action* list, int from, int to) {
 HEDDLE_INLINE improved_schedule improve_schedule(schedule::table_view table,
                                                  std::span<const schedule::stage_cost> costs, double link, int limit,
                                                  const improve_options& options) {
-  using heddle::detail::text_of;
   schedule::require_table(table, schedule::transfers::asynchronous);
   schedule::detail::require_computations(table, "improve_schedule", false);
   if (costs.size() != static_cast<std::size_t>(table.stages()))

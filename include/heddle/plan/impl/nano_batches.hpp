@@ -30,11 +30,11 @@ inline void require_nano_operations(std::span<const nano_operation> operations) 
   if (operations.empty()) throw config_error("heddle: a layer has at least one operation");
   for (std::size_t o = 0; o < operations.size(); ++o) {
     if (!operations[o].seconds)
-      throw config_error(heddle::detail::text_of({"heddle: the operation '", operations[o].name, "' says no seconds"}));
+      throw config_error(text_of({"heddle: the operation '", operations[o].name, "' says no seconds"}));
     for (const int a : operations[o].after)
       if (a < 0 || static_cast<std::size_t>(a) >= o)
-        throw config_error(heddle::detail::text_of({"heddle: the operation '", operations[o].name, "' reads operation ",
-                                                    a, "; operations are listed after those that they read"}));
+        throw config_error(text_of({"heddle: the operation '", operations[o].name, "' reads operation ", a,
+                                    "; operations are listed after those that they read"}));
   }
 }
 
@@ -109,7 +109,7 @@ class nano_search {
     if (o.rows < 1 || o.rows > most_rows || o.multiple < 1 || o.multiple > most_rows || o.parts < 1 ||
         o.parts > most_nano_parts || o.layers < 1 || !(o.share_step >= 0.001 && o.share_step <= 1) ||
         !(o.least_gain >= 0))
-      throw config_error(heddle::detail::text_of(
+      throw config_error(text_of(
           {"heddle: nano-batches need rows, a multiple and layers of at least 1, 1 to ", most_nano_parts,
            " parts, a step of shares from 0.001 to 1 and a least gain of at least 0; got ", o.rows, ", ", o.multiple,
            ", ", o.layers, ", ", o.parts, ", ", number_text(o.share_step), " and ", number_text(o.least_gain)}));
@@ -274,7 +274,6 @@ HEDDLE_INLINE std::vector<sim::lane_work> nano_works(std::span<const nano_operat
                                                      std::span<const std::vector<int>> rows,
                                                      std::span<const double> shares, int layers,
                                                      std::span<const int> order) {
-  using heddle::detail::text_of;
   detail::require_nano_operations(operations);
   if (rows.size() != operations.size() || (!shares.empty() && shares.size() != operations.size()))
     throw config_error(text_of({"heddle: ", operations.size(), " operations have rows and shares of their own; got ",
@@ -359,7 +358,7 @@ HEDDLE_INLINE nano_plan find_nano_plan(std::span<const nano_operation> operation
 }
 
 HEDDLE_INLINE std::string to_string(const nano_plan& plan) {
-  std::string text = heddle::detail::text_of({plan.rows, " rows "});
+  std::string text = text_of({plan.rows, " rows "});
   if (plan.serial) {
     text += "one operation after the other";
   } else {
@@ -375,7 +374,7 @@ HEDDLE_INLINE std::string to_string(const nano_plan& plan) {
 }
 
 HEDDLE_INLINE std::string to_text(const nano_plan& plan) {
-  std::string text = heddle::detail::text_of(
+  std::string text = text_of(
       {"heddle nano_plan 1\nrows ", plan.rows, "\nlayers ", plan.layers, "\nserial ", plan.serial ? "yes" : "no"});
   text +=
       "\nseconds " + number_text(plan.seconds) + " " + number_text(plan.serial_seconds) + " " + number_text(plan.bound);
@@ -389,7 +388,7 @@ HEDDLE_INLINE std::string to_text(const nano_plan& plan) {
 }
 
 HEDDLE_INLINE nano_plan parse_nano_plan(std::string_view text, std::string_view source) {
-  heddle::detail::line_reader<config_error> lines(text, source);
+  line_reader<config_error> lines(text, source);
   nano_plan plan;
   constexpr int most = (std::numeric_limits<int>::max)();
   constexpr double forever = (std::numeric_limits<double>::max)();
@@ -408,10 +407,9 @@ HEDDLE_INLINE nano_plan parse_nano_plan(std::string_view text, std::string_view 
   plan.bound = lines.between(3, 0.0, forever);
   const auto list = [&](std::string_view key, int most_entries, const auto& add) {
     if (!lines.next() || lines.word(0) != key || lines.words() < 2)
-      lines.fail(heddle::detail::text_of({"expected ", key, " <how many> and as many numbers"}));
+      lines.fail(text_of({"expected ", key, " <how many> and as many numbers"}));
     const int count = lines.between(1, 0, most_entries);
-    lines.expect(static_cast<std::size_t>(count) + 2,
-                 heddle::detail::text_of({key, " ", count, " and as many numbers"}));
+    lines.expect(static_cast<std::size_t>(count) + 2, text_of({key, " ", count, " and as many numbers"}));
     for (int i = 0; i < count; ++i) add(static_cast<std::size_t>(i) + 2);
   };
   std::int64_t rows = 0;
@@ -419,8 +417,7 @@ HEDDLE_INLINE nano_plan parse_nano_plan(std::string_view text, std::string_view 
     plan.parts.push_back(lines.between(word, 1, plan.rows));
     rows += plan.parts.back();
   });
-  if (rows != plan.rows)
-    lines.fail(heddle::detail::text_of({"the parts have ", rows, " rows together, not ", plan.rows}));
+  if (rows != plan.rows) lines.fail(text_of({"the parts have ", rows, " rows together, not ", plan.rows}));
   list("shares", detail::most_nano_works,
        [&](std::size_t word) { plan.shares.push_back(lines.between(word, 0.0, 1.0)); });
   list("order", detail::most_nano_works,
@@ -430,8 +427,8 @@ HEDDLE_INLINE nano_plan parse_nano_plan(std::string_view text, std::string_view 
   for (std::size_t i = 0; i < sorted.size(); ++i)
     if (sorted[i] != static_cast<int>(i)) lines.fail("an order lists each nano-operation once");
   if (!plan.order.empty() && plan.order.size() != plan.parts.size() * plan.shares.size())
-    lines.fail(heddle::detail::text_of(
-        {"an order of ", plan.parts.size() * plan.shares.size(), " nano-operations has ", plan.order.size()}));
+    lines.fail(
+        text_of({"an order of ", plan.parts.size() * plan.shares.size(), " nano-operations has ", plan.order.size()}));
   if (lines.next()) lines.fail("the plan ends before this line");
   return plan;
 }

@@ -199,7 +199,6 @@ namespace heddle::inline v0::plan {
 
 HEDDLE_INLINE std::vector<int> group_placement::order_of(std::span<const int> column_of, int columns_of_mesh,
                                                          const topology& cluster) const {
-  using heddle::detail::text_of;
   const int per_column = static_cast<int>(column_of.size()) / columns_of_mesh;
   if (columns_of_mesh != columns || rows < 1 || per_column % rows != 0)
     throw config_error(text_of({"heddle: ", rows, " groups of ", columns, " nodes do not hold a mesh of ",
@@ -247,20 +246,20 @@ HEDDLE_INLINE const group_placement& group_placements::best(double alpha) const 
 HEDDLE_INLINE group_placements place_groups(const group_request& request) {
   const group_request& r = request;
   if (r.rows < 1 || r.columns < 1)
-    throw config_error(heddle::detail::text_of(
-        {"heddle: a job has at least one group of at least one node, not ", r.rows, " groups of ", r.columns}));
+    throw config_error(
+        text_of({"heddle: a job has at least one group of at least one node, not ", r.rows, " groups of ", r.columns}));
   std::vector<detail::pod_nodes> pods;
   std::int64_t free = 0;
   for (std::size_t k = 0; k < r.free_nodes.size(); ++k) {
     if (r.free_nodes[k] < 0)
-      throw config_error(heddle::detail::text_of({"heddle: pod ", k, " cannot have ", r.free_nodes[k], " free nodes"}));
+      throw config_error(text_of({"heddle: pod ", k, " cannot have ", r.free_nodes[k], " free nodes"}));
     if (r.free_nodes[k] > 0) pods.push_back({static_cast<int>(k), r.free_nodes[k]});
     free += r.free_nodes[k];
   }
   const std::int64_t needed = std::int64_t{r.rows} * r.columns;
   if (free < needed)
-    throw config_error(heddle::detail::text_of({"heddle: the job needs ", needed, " nodes (", r.rows, " groups of ",
-                                                r.columns, "), and the pods have ", free, " free"}));
+    throw config_error(text_of({"heddle: the job needs ", needed, " nodes (", r.rows, " groups of ", r.columns,
+                                "), and the pods have ", free, " free"}));
   std::sort(pods.begin(), pods.end(), [](const auto& a, const auto& b) { return a.nodes > b.nodes; });
   // No placement uses fewer pods than hold that many nodes.
   int least = 0;

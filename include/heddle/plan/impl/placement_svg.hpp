@@ -17,7 +17,6 @@ namespace heddle::inline v0::plan {
 
 HEDDLE_INLINE std::string placement_svg(const group_placement& placement, std::span<const int> free_nodes,
                                         std::span<const axis_bytes> axes, const std::string& title) {
-  using heddle::detail::text_of;
   constexpr double box = 34, left = 84, top = 84, bars = 460;
   std::vector<std::vector<std::pair<int, int>>> of_pod(free_nodes.size());  // row and column of its cells
   for (int row = 0; row < placement.rows; ++row)
@@ -28,7 +27,7 @@ HEDDLE_INLINE std::string placement_svg(const group_placement& placement, std::s
                                     " has fewer than are placed on it"}));
       of_pod[pod].emplace_back(row, column);
     }
-  heddle::detail::svg_drawing out;
+  svg_drawing out;
   out.words(24, 34, title, 15, "#111111", "start", true);
   out.words(24, 54, text_of({placement.pods, " pods, a group in at most ", placement.widest}), 12, "#333333");
   double y = top;
@@ -38,10 +37,8 @@ HEDDLE_INLINE std::string placement_svg(const group_placement& placement, std::s
       const double x = left + box * node;
       const bool used = static_cast<std::size_t>(node) < of_pod[pod].size();
       const auto [row, column] = used ? of_pod[pod][static_cast<std::size_t>(node)] : std::pair{0, 0};
-      out.rect(x, y, box - 3, box - 3, used ? heddle::detail::rank_colour(row) : "#eef1f4", 3);
-      if (used)
-        out.words(x + (box - 3) / 2, y + 20, text_of({row, ".", column}), 10, heddle::detail::rank_text_colour(row),
-                  "middle");
+      out.rect(x, y, box - 3, box - 3, used ? rank_colour(row) : "#eef1f4", 3);
+      if (used) out.words(x + (box - 3) / 2, y + 20, text_of({row, ".", column}), 10, rank_text_colour(row), "middle");
     }
   }
   double most = 0;

@@ -1,4 +1,4 @@
-// heddle/plan/skippipe/rules.hpp: policies for the stages that a microbatch may skip or visit out of order.
+// heddle/plan/skippipe/rules.hpp: policies of stages that may be skipped or reordered.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// heddle/plan/skippipe/way.hpp: the fastest path of one microbatch through stages it may skip, around busy nodes.
+// heddle/plan/skippipe/way.hpp: the fastest path of a microbatch around busy nodes.
 #pragma once
 
 #include <heddle/plan/skippipe/rules.hpp>

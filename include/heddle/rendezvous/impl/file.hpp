@@ -115,7 +115,7 @@ HEDDLE_INLINE std::uint64_t file_rendezvous::fresh() {
 }
 
 HEDDLE_INLINE std::string file_rendezvous::path_of(const std::string& name) const {
-  return detail::text_of({folder_, '/', name});
+  return text_of({folder_, '/', name});
 }
 
 HEDDLE_INLINE std::string file_rendezvous::value_path(const std::string& key) const {
@@ -134,11 +134,11 @@ HEDDLE_INLINE std::string file_rendezvous::value_path(const std::string& key) co
 }
 
 HEDDLE_INLINE void file_rendezvous::broken(const char* what, const std::string& path) {
-  throw io_error(detail::text_of({"heddle: cannot ", what, " ", path, ": ", std::strerror(errno)}));
+  throw io_error(text_of({"heddle: cannot ", what, " ", path, ": ", std::strerror(errno)}));
 }
 
 HEDDLE_INLINE void file_rendezvous::write(const std::string& path, std::span<const std::byte> bytes) const {
-  const detail::file_size_signal_off no_signal;
+  const file_size_signal_off no_signal;
   std::string aside = path;
   aside += '.';
   aside += hex(mine_);
@@ -186,7 +186,7 @@ HEDDLE_INLINE void file_rendezvous::report_in() {
   for (;;) {
     std::vector<std::byte> bytes;
     if (read(path_of("welcome"), bytes)) {
-      if (const auto welcome = detail::read_welcome(text_of(bytes), hex(mine_))) {
+      if (const auto welcome = detail::read_welcome(string_of(bytes), hex(mine_))) {
         session_ = welcome->session;
         std::string answer = hex(mine_);
         answer += ' ';
@@ -198,9 +198,8 @@ HEDDLE_INLINE void file_rendezvous::report_in() {
     }
     if (!read(hello, bytes)) {
       write(hello, greeting);  // the last rank of an earlier run has cleaned up
-    } else if (text_of(bytes).substr(0, 16) != hex(mine_)) {
-      throw comm_error(
-          detail::text_of({"heddle: another process has come to the rendezvous ", place(), " as rank ", rank_}));
+    } else if (string_of(bytes).substr(0, 16) != hex(mine_)) {
+      throw comm_error(text_of({"heddle: another process has come to the rendezvous ", place(), " as rank ", rank_}));
     }
     if (until.passed()) absent(rank_, until, place(), "welcome", 0);
     pause(until);
@@ -223,7 +222,7 @@ HEDDLE_INLINE void file_rendezvous::receive_all() {
       const auto at = static_cast<std::size_t>(r);
       std::vector<std::byte> bytes;
       if (!arrived[at] && read(numbered("hello.", r), bytes)) {
-        const std::string text = text_of(bytes);
+        const std::string text = string_of(bytes);
         if (text.size() > 17 && text.substr(0, 16) != heard[at]) {
           heard[at] = text.substr(0, 16);
           verdict[at] = judge(r, text.substr(17));
@@ -234,7 +233,7 @@ HEDDLE_INLINE void file_rendezvous::receive_all() {
         std::string expected = heard[at];
         expected += ' ';
         expected += hex(mine_);
-        if (text_of(bytes) == expected) {
+        if (string_of(bytes) == expected) {
           arrived[at] = 1;
           if (verdict[at] != "ok") wrong = verdict[at];
         }
@@ -308,7 +307,7 @@ HEDDLE_INLINE std::string file_rendezvous::bye_path(int rank) const {
 
 HEDDLE_INLINE std::string file_rendezvous::judge(int rank, const std::string& size) const {
   if (size == std::to_string(size_)) return "ok";
-  return detail::text_of({"heddle: rank ", rank, " was started for ", size, " ranks, rank 0 for ", size_});
+  return text_of({"heddle: rank ", rank, " was started for ", size, " ranks, rank 0 for ", size_});
 }
 
 }  // namespace heddle::inline v0

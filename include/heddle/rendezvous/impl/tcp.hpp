@@ -45,7 +45,7 @@ HEDDLE_INLINE tcp_rendezvous::~tcp_rendezvous() {
 
 HEDDLE_INLINE void tcp_rendezvous::put(const std::string& key, std::span<const std::byte> value) {
   if (value.size() > detail::tcp_longest) {
-    throw comm_error(detail::text_of(
+    throw comm_error(text_of(
         {"heddle: a rendezvous carries at most ", detail::tcp_longest, " bytes under a key, got ", value.size()}));
   }
   if (table_ != nullptr) return table_->put(key, value);
@@ -115,7 +115,7 @@ HEDDLE_INLINE detail::tcp_frame tcp_rendezvous::receive(const detail::deadline& 
   const detail::tcp_result how = detail::tcp_receive(socket_, frame, until);
   if (how == detail::tcp_result::done) return frame;
   if (how == detail::tcp_result::late) absent(rank_, until, place(), "welcome", 0);
-  throw aborted_error(detail::text_of({"heddle: rank 0, which keeps the rendezvous ", place(), ", is lost"}));
+  throw aborted_error(text_of({"heddle: rank 0, which keeps the rendezvous ", place(), ", is lost"}));
 }
 
 HEDDLE_INLINE void tcp_rendezvous::join(const detail::deadline& until, const std::string& job) {

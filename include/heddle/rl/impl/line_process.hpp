@@ -27,8 +27,6 @@ extern char** environ;
 namespace heddle::inline v0::rl {
 namespace detail {
 
-using heddle::v0::detail::file_descriptor;
-
 // One run. Its standard input is a socket, as writing to a pipe that nobody reads would end this program by a signal.
 class line_process {
  public:

@@ -1,4 +1,4 @@
-// heddle/schedule/actor/actor_graph.hpp: tasks that pass buffers to each other, as data that is checked before it runs.
+// heddle/schedule/actor/actor_graph.hpp: graphs of tasks and buffers, as checked data.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -280,17 +280,6 @@ template <class Queue>
 struct on {};
 
 namespace detail {
-template <class... Lists>
-struct joined_lists {
-  using type = type_list<>;
-};
-template <class... Ts, class... Us, class... Rest>
-struct joined_lists<type_list<Ts...>, type_list<Us...>, Rest...> : joined_lists<type_list<Ts..., Us...>, Rest...> {};
-template <class... Ts>
-struct joined_lists<type_list<Ts...>> {
-  using type = type_list<Ts...>;
-};
-
 template <class Part>
 struct actor_part {
   static constexpr bool known = false;
@@ -344,11 +333,11 @@ struct actor {
       (detail::actor_part<Parts>::known && ...),
       "heddle: actor<name, parts...>: a part is none of in<registers...>, out<register, slots, initial>, on<queue>");
   using tag = Tag;
-  using reads = typename detail::joined_lists<type_list<>, typename detail::actor_part<Parts>::reads...>::type;
-  using outs = typename detail::joined_lists<type_list<>, typename detail::actor_part<Parts>::writes...>::type;
+  using reads = joined_lists<type_list<>, typename detail::actor_part<Parts>::reads...>;
+  using outs = joined_lists<type_list<>, typename detail::actor_part<Parts>::writes...>;
   using writes = typename detail::written_registers<outs>::type;
-  using queue = typename detail::queue_or<
-      Tag, typename detail::joined_lists<type_list<>, typename detail::actor_part<Parts>::queue...>::type>::type;
+  using queue =
+      typename detail::queue_or<Tag, joined_lists<type_list<>, typename detail::actor_part<Parts>::queue...>>::type;
 };
 
 namespace detail {
@@ -360,13 +349,11 @@ inline constexpr int place_in<T, type_list<Ts...>> = static_cast<int>(index_of<T
 
 template <class... Actors>
 struct actor_tables {
-  using outs = typename joined_lists<type_list<>, typename Actors::outs...>::type;
+  using outs = joined_lists<type_list<>, typename Actors::outs...>;
   using registers =
       typename written_registers<outs>::type;  // a register written twice is there twice: found by the check
   using queues = type_list<typename Actors::queue...>;
-  using ports =
-      typename joined_lists<type_list<>,
-                            typename joined_lists<typename Actors::reads, typename Actors::writes>::type...>::type;
+  using ports = joined_lists<type_list<>, joined_lists<typename Actors::reads, typename Actors::writes>...>;
   static constexpr std::size_t port_count = ports::size;
 
   std::array<actor_entry, sizeof...(Actors)> actors{};

@@ -1,4 +1,4 @@
-// heddle/schedule/actor/actor_queue.hpp: the protocol of actors: requests, acknowledgements, credits, and the end.
+// heddle/schedule/actor/actor_queue.hpp: the protocol of actors: requests and credits.
 #pragma once
 
 #include <heddle/schedule/actor/actor_graph.hpp>

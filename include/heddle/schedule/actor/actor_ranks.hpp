@@ -1,4 +1,4 @@
-// heddle/schedule/actor/actor_ranks.hpp: an actor graph on the ranks of a communicator: values and credits as messages.
+// heddle/schedule/actor/actor_ranks.hpp: an actor graph on ranks, by messages.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/actor/actor_threads.hpp: an actor graph on threads: one per queue, with mailboxes between them.
+// heddle/schedule/actor/actor_threads.hpp: an actor graph on threads, one per queue.
 #pragma once
 
 #include <heddle/core/type_list.hpp>
@@ -173,7 +173,7 @@ namespace detail {
 template <class Register>
 using value_type_member = typename Register::value_type;
 template <class Register>
-using payload_of = heddle::detail::member_or<signal, value_type_member, Register>;
+using payload_of = member_or<signal, value_type_member, Register>;
 
 template <bool Ok, class... Names>
 inline constexpr bool kernel_is_callable = Ok;

@@ -1,4 +1,4 @@
-// heddle/schedule/check/formulas.hpp: closed formulas of schedules: bubble, peak activations, messages.
+// heddle/schedule/check/formulas.hpp: closed formulas of bubble, peak and messages.
 #pragma once
 
 #include <heddle/schedule/generate/breadth_first.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/check/formulas_bidirectional.hpp: closed formulas of V-shaped and bidirectional schedules.
+// heddle/schedule/check/formulas_bidirectional.hpp: formulas of V and two-way tables.
 #pragma once
 
 #include <heddle/schedule/generate/chimera.hpp>

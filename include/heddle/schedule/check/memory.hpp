@@ -1,4 +1,4 @@
-// heddle/schedule/check/memory.hpp: peak bytes of each rank of a table, and the check that they fit.
+// heddle/schedule/check/memory.hpp: peak bytes of each rank, and whether they fit.
 #pragma once
 
 #include <heddle/schedule/check/check.hpp>

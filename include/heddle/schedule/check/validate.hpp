@@ -1,4 +1,4 @@
-// heddle/schedule/check/validate.hpp: validates an action table: complete, in order, free of deadlock.
+// heddle/schedule/check/validate.hpp: validates tables: complete, ordered, no deadlock.
 #pragma once
 
 #include <heddle/schedule/check/report.hpp>

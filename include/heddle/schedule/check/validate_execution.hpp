@@ -1,4 +1,4 @@
-// heddle/schedule/check/validate_execution.hpp: validates that the lists of all ranks, run in order, end.
+// heddle/schedule/check/validate_execution.hpp: checks that all lists come to an end.
 #pragma once
 
 #include <heddle/schedule/check/validate_lists.hpp>

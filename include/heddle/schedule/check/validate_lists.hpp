@@ -1,4 +1,4 @@
-// heddle/schedule/check/validate_lists.hpp: validates each rank's list by itself, and the messages between lists.
+// heddle/schedule/check/validate_lists.hpp: checks each rank's list, and messages.
 #pragma once
 
 #include <heddle/schedule/check/report.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/check/validate_storage.hpp: validates that slots and boundary buffers are not reused while needed.
+// heddle/schedule/check/validate_storage.hpp: checks the reuse of slots and buffers.
 #pragma once
 
 #include <heddle/schedule/check/report.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/breadth_first.hpp: all microbatches through one stage of a rank before the next.
+// heddle/schedule/generate/breadth_first.hpp: all microbatches of a stage before the next.
 #pragma once
 
 #include <heddle/schedule/generate/looped_stages.hpp>

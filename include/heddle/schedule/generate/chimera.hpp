@@ -1,4 +1,4 @@
-// heddle/schedule/generate/chimera.hpp: two pipelines in opposite directions that fill each other's gaps.
+// heddle/schedule/generate/chimera.hpp: Chimera: two pipelines in opposite directions.
 #pragma once
 
 #include <heddle/schedule/generate/list_scheduling.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/dual_pipe.hpp: two replicas in opposite directions, forwards of one beside backwards of the other.
+// heddle/schedule/generate/dual_pipe.hpp: DualPipe: two replicas, opposite directions.
 #pragma once
 
 #include <heddle/schedule/generate/dual_pipe_v.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/dual_pipe_v.hpp: forwards beside backwards of other microbatches, on a model folded into a V.
+// heddle/schedule/generate/dual_pipe_v.hpp: DualPipe-V: DualPipe folded into a V of stages.
 #pragma once
 
 #include <heddle/schedule/stage_map.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/hanayo.hpp: waves: every microbatch runs down and up the ranks several times.
+// heddle/schedule/generate/hanayo.hpp: Hanayo: waves of microbatches down and up.
 #pragma once
 
 #include <heddle/core/shape.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/inference.hpp: pipelines without backwards: prompts in microbatches, and tokens one by one.
+// heddle/schedule/generate/inference.hpp: pipelines without backwards.
 #pragma once
 
 #include <heddle/schedule/generate/looped_stages.hpp>

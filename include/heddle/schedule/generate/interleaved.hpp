@@ -1,4 +1,4 @@
-// heddle/schedule/generate/interleaved.hpp: 1F1B over several stages per rank, for a smaller bubble.
+// heddle/schedule/generate/interleaved.hpp: 1F1B over several stages of each rank.
 #pragma once
 
 #include <heddle/schedule/generate/looped_stages.hpp>

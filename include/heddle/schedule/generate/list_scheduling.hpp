@@ -1,4 +1,4 @@
-// heddle/schedule/generate/list_scheduling.hpp: list scheduling: each rank begins the best action that is ready.
+// heddle/schedule/generate/list_scheduling.hpp: each rank begins the best ready action.
 #pragma once
 
 #include <heddle/schedule/constexpr_scratch.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/one_f_one_b.hpp: one forward, one backward in turn, so that few activations are alive.
+// heddle/schedule/generate/one_f_one_b.hpp: 1F1B: one forward, one backward in turn.
 #pragma once
 
 #include <heddle/schedule/stage_map.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/placed_scheduler.hpp: list scheduling for several stages per rank, by the clock.
+// heddle/schedule/generate/placed_scheduler.hpp: list scheduling by the clock.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/v_block.hpp: V schedules made of one block of actions that is repeated, packed tightly.
+// heddle/schedule/generate/v_block.hpp: V schedules of one repeated block of actions.
 #pragma once
 
 #include <heddle/schedule/constexpr_scratch.hpp>

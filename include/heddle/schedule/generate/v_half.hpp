@@ -1,4 +1,4 @@
-// heddle/schedule/generate/v_half.hpp: half the memory of 1F1B, with less bubble, on two stages per rank in a V.
+// heddle/schedule/generate/v_half.hpp: V-Half: half the activations of 1F1B, in a V.
 #pragma once
 
 #include <heddle/schedule/stage_map.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/warm_up.hpp: the prefix of a rank's list that touches no weight gradients.
+// heddle/schedule/generate/warm_up.hpp: lists' prefixes without weight gradients.
 #pragma once
 
 #include <heddle/schedule/constexpr_scratch.hpp>

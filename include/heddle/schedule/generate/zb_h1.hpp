@@ -1,4 +1,4 @@
-// heddle/schedule/generate/zb_h1.hpp: zero bubble with the memory of 1F1B: weight gradients fill part of the bubble.
+// heddle/schedule/generate/zb_h1.hpp: ZB-H1: zero bubble with the memory of 1F1B.
 #pragma once
 
 #include <heddle/schedule/generate/looped_stages.hpp>

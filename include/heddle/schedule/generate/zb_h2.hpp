@@ -1,4 +1,4 @@
-// heddle/schedule/generate/zb_h2.hpp: zero bubble for twice the activations: no rank idles once it has begun.
+// heddle/schedule/generate/zb_h2.hpp: ZB-H2: no idle rank, for twice the activations.
 #pragma once
 
 #include <heddle/schedule/stage_map.hpp>

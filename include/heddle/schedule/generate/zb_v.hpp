@@ -1,4 +1,4 @@
-// heddle/schedule/generate/zb_v.hpp: zero bubble with the memory of 1F1B, on two stages per rank in a V.
+// heddle/schedule/generate/zb_v.hpp: ZB-V: zero bubble with 1F1B's memory, in a V.
 #pragma once
 
 #include <heddle/schedule/stage_map.hpp>

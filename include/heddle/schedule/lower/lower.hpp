@@ -1,4 +1,4 @@
-// heddle/schedule/lower/lower.hpp: lowers computations to executable actions, with transfers and gradient reductions.
+// heddle/schedule/lower/lower.hpp: lowers tables to actions, transfers and reductions.
 #pragma once
 
 #include <heddle/schedule/text/print.hpp>

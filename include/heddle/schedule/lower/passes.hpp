@@ -71,7 +71,7 @@ constexpr Static filled(Static out, const action_table& from) {
 
 constexpr void refuse_twice(const table_view& t, action_kind kind) {
   if (!t.has(kind)) return;
-  throw schedule_error(heddle::detail::text_of({"heddle: the table to lower has ", name(kind), " already"}));
+  throw schedule_error(text_of({"heddle: the table to lower has ", name(kind), " already"}));
 }
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-// heddle/schedule/lower/plan.hpp: the input of an executor: the lowered table and the storage of each action.
+// heddle/schedule/lower/plan.hpp: input of an executor: lowered table and storage.
 #pragma once
 
 #include <heddle/schedule/check/check.hpp>

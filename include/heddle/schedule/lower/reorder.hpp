@@ -1,4 +1,4 @@
-// heddle/schedule/lower/reorder.hpp: passes that rewrite the order of computations: schedules derived from others.
+// heddle/schedule/lower/reorder.hpp: passes that reorder computations of schedules.
 #pragma once
 
 #include <heddle/core/text.hpp>

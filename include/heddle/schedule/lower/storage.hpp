@@ -1,4 +1,4 @@
-// heddle/schedule/lower/storage.hpp: assigns activation slots and boundary buffers to the actions of a table.
+// heddle/schedule/lower/storage.hpp: assigns slots and boundary buffers to actions.
 #pragma once
 
 #include <heddle/schedule/lower/passes.hpp>

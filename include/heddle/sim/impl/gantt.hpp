@@ -73,7 +73,7 @@ HEDDLE_INLINE gantt_chart schedule_chart(schedule::table_view table, const timel
       second = first;
     }
   }
-  std::string time = heddle::detail::svg_number(line.makespan);
+  std::string time = svg_number(line.makespan);
   if (!unit.empty()) time += " " + unit;
   chart.captions.push_back(time);
   chart.captions.push_back("bubble " + detail::rounded(100 * line.bubble_ratio(), 1) + " %");

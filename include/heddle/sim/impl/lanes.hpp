@@ -50,15 +50,14 @@ HEDDLE_INLINE std::string to_text(const share_table& table) {
 }
 
 HEDDLE_INLINE share_table parse_share_table(std::string_view text, std::string_view source) {
-  heddle::detail::line_reader<config_error> lines(text, source);
+  line_reader<config_error> lines(text, source);
   constexpr std::string_view first = "heddle lane_shares 1";
   lines.require("heddle", 3, first);
-  if (lines.word(1) != "lane_shares" || lines.word(2) != "1") lines.fail(heddle::detail::text_of({"expected ", first}));
+  if (lines.word(1) != "lane_shares" || lines.word(2) != "1") lines.fail(text_of({"expected ", first}));
   share_table table;
   for (std::size_t l = 0; l < lanes; ++l) {
     constexpr int most_points = 1000;
-    const std::string form =
-        heddle::detail::text_of({lane_names[l], " <how many> and as many pairs of share and speed"});
+    const std::string form = text_of({lane_names[l], " <how many> and as many pairs of share and speed"});
     if (!lines.next()) lines.fail("the text ends here; expected " + form);
     if (lines.word(0) != lane_names[l] || lines.words() < 2) lines.fail("expected " + form);
     const int count = lines.between(1, 2, most_points);
@@ -79,7 +78,6 @@ HEDDLE_INLINE share_table parse_share_table(std::string_view text, std::string_v
 namespace detail {
 
 inline void require_lane_works(std::span<const lane_work> works, const std::vector<int>& order) {
-  using heddle::detail::text_of;
   const int n = static_cast<int>(works.size());
   for (const lane_work& w : works) {
     if (!(w.seconds >= 0) || !(w.seconds < std::numeric_limits<double>::infinity()) || !(w.share >= 0 && w.share <= 1))
@@ -175,7 +173,6 @@ HEDDLE_INLINE lane_timeline simulate_lanes(std::span<const lane_work> works, con
 
 HEDDLE_INLINE lane_report check_lanes(std::span<const lane_work> works, const lane_timeline& line,
                                       const lane_speed& speed) {
-  using heddle::detail::text_of;
   constexpr double slack = 1e-9;
   const double unit = line.seconds > 0 ? line.seconds : 1;
   std::vector<double> begin(works.size(), line.seconds), end(works.size(), 0), done(works.size(), 0), times;

@@ -37,10 +37,10 @@ HEDDLE_INLINE std::string visits_svg(const schedule::path_table& paths, const sc
   double busy = 0;
   for (const schedule::visit& v : times.visits) busy += v.end - v.start;
 
-  heddle::detail::svg_drawing out;
+  svg_drawing out;
   out.words(24, 34, title, 15, "#111111", "start", true);
   std::string caption = std::to_string(paths.microbatches()) + " microbatches, ";
-  caption += heddle::detail::svg_number(times.makespan);
+  caption += svg_number(times.makespan);
   caption += " s; nodes are idle for ";
   const double all = times.makespan * paths.nodes();
   caption += std::to_string(std::lround(all > 0 ? 100 * (1 - busy / all) : 0));
@@ -52,8 +52,7 @@ HEDDLE_INLINE std::string visits_svg(const schedule::path_table& paths, const sc
   const double step = shown > 400 ? 100 : shown > 100 ? 20 : shown > 40 ? 10 : shown > 10 ? 5 : 1;
   for (double t = 0; t <= shown + 1e-9; t += step) {
     out.rect(left + scale * t - 0.5, top - 4, 1, bottom - top + 4, "#d5dade");
-    out.words(left + scale * t, top - 8, heddle::detail::svg_number(t) + (t + step > shown ? " s" : ""), 11, "#333333",
-              "middle");
+    out.words(left + scale * t, top - 8, svg_number(t) + (t + step > shown ? " s" : ""), 11, "#333333", "middle");
   }
   for (int k = 0; k < paths.nodes(); ++k) {
     const int node = order[at(k)], stage = paths.stage_of_node[at(node)];
@@ -70,7 +69,7 @@ HEDDLE_INLINE std::string visits_svg(const schedule::path_table& paths, const sc
     out.words(left - 6, y + 11, name, 11, "#333333", "end");
   }
   for (const schedule::visit& v : times.visits) {
-    const std::string_view fill = heddle::detail::rank_colour(colour[at(paths.origin(v.microbatch))]);
+    const std::string_view fill = rank_colour(colour[at(paths.origin(v.microbatch))]);
     const double x = left + scale * v.start, w = (std::max)(scale * (v.end - v.start), 0.6);
     const bool loss = schedule::is_loss(v, paths.length), forward = schedule::is_forward(v, paths.length);
     out.rect(x, top + row * line[at(v.node)] + 1, w, row - 3, loss ? "#30363c" : fill, 0,
@@ -82,9 +81,9 @@ HEDDLE_INLINE std::string visits_svg(const schedule::path_table& paths, const sc
     if (paths.stage_of_node[at(node)] != 0) continue;
     std::string name = "from ";
     name += at(node) < names.size() ? names[at(node)] : std::to_string(node);
-    out.rect(x, y, 12, 12, heddle::detail::rank_colour(colour[at(node)]));
+    out.rect(x, y, 12, 12, rank_colour(colour[at(node)]));
     out.words(x + 17, y + 10, name, 11, "#333333");
-    x += 34 + heddle::detail::svg_text_width(name, 11);
+    x += 34 + svg_text_width(name, 11);
   }
   out.words(x, y + 10, "full: forward, pale: backward, dark: loss", 11, "#333333");
   return out.text("", 20, "#ffffff");

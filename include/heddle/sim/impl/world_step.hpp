@@ -21,7 +21,6 @@ namespace heddle::inline v0::sim {
 namespace detail {
 
 HEDDLE_INLINE void check_step(schedule::table_view table, int pipeline_ranks, int ranks, const step_options& options) {
-  using heddle::detail::text_of;
   if (table.ranks() != pipeline_ranks)
     throw config_error(text_of({"heddle: the table of a simulated step is for ", table.ranks(),
                                 " pipeline ranks, the mesh has ", pipeline_ranks}));
@@ -37,9 +36,8 @@ HEDDLE_INLINE void check_step(schedule::table_view table, int pipeline_ranks, in
 HEDDLE_INLINE std::vector<double> for_stages(const std::vector<double>& bytes, int stages, const char* what) {
   const auto n = static_cast<std::size_t>(stages);
   if (bytes.size() > 1 && bytes.size() != n)
-    throw config_error(
-        heddle::detail::text_of({"heddle: ", what, " of a simulated step has ", static_cast<int>(bytes.size()),
-                                 " numbers; expected none, one for all stages, or one for each of ", stages}));
+    throw config_error(text_of({"heddle: ", what, " of a simulated step has ", static_cast<int>(bytes.size()),
+                                " numbers; expected none, one for all stages, or one for each of ", stages}));
   if (bytes.size() == n) return bytes;
   return std::vector<double>(n, bytes.empty() ? 0.0 : bytes.front());
 }

@@ -1,4 +1,4 @@
-// heddle/tensor/cuda/device_times.hpp: an observer that measures on the device how long observed actions take, by events on each rank's stream.
+// heddle/tensor/cuda/device_times.hpp: an observer of times on the device (not run on a GPU).
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/cuda/graph.hpp: CUDA graphs: operations of queues, captured once and launched as often as wanted.
+// heddle/tensor/cuda/graph.hpp: CUDA graphs of queues, launched often (not run on a GPU).
 #pragma once
 
 #include <heddle/core/observer.hpp>

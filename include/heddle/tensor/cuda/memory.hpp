@@ -1,4 +1,4 @@
-// heddle/tensor/cuda/memory.hpp: the memory of CUDA devices, and the host's memory that they reach by themselves.
+// heddle/tensor/cuda/memory.hpp: device memory, and pinned memory of the host (not run on a GPU).
 #pragma once
 
 #include <heddle/core/device_runtime.hpp>
@@ -163,7 +163,7 @@ class cuda_queue {
     requires elements_for_cuda<From> && elements_for_cuda<To> && std::same_as<element_of<From>, element_of<To>>
   void copy(const From& from, To&& to) {
     constexpr bool out = elements_in<From, cuda_memory>, in = elements_in<To, cuda_memory>;
-    const std::size_t n = count_of(from), room = count_of(to);
+    const std::size_t n = element_count(from), room = element_count(to);
     if (n != room) throw_copy_of(n, room);
     if (n == 0) return;
     constexpr cudaMemcpyKind kind = out ? (in ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost)
@@ -227,7 +227,7 @@ class cuda_queue {
   }
   template <class X>
   static std::size_t bytes_of(const X& x) {
-    return count_of(x) * sizeof(*first_element(x));
+    return element_count(x) * sizeof(*first_element(x));
   }
   std::shared_ptr<cuda_stream> stream_;
 };
@@ -339,7 +339,7 @@ struct cuda_pinned_memory {
     template <class X>
       requires elements_in<X, cuda_pinned_memory>
     void zero(X&& x) {
-      if (detail::count_of(x) == 0) return;
+      if (element_count(x) == 0) return;
       wait();
       host_memory::queue::zero(view_of(x));
     }
@@ -360,9 +360,9 @@ struct cuda_pinned_memory {
   }
   template <class X>
   static auto view_of(X& x) {
-    auto* const first = detail::first_element(x);
+    auto* const first = first_element(x);
     return vector_view<std::remove_pointer_t<decltype(first)>>(
-        first, detail::row_shape(static_cast<std::int64_t>(detail::count_of(x))));
+        first, detail::row_shape(static_cast<std::int64_t>(element_count(x))));
   }
 };
 

@@ -1,4 +1,4 @@
-// heddle/tensor/cuda/peers.hpp: devices whose kernels use each other's memory.
+// heddle/tensor/cuda/peers.hpp: devices that use each other's memory (not run on a GPU).
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/cuda/stream.hpp: a stream of a CUDA device, its errors, and events on it.
+// heddle/tensor/cuda/stream.hpp: a CUDA stream, its errors and events (not run on a GPU).
 #pragma once
 
 #include <heddle/core/error.hpp>

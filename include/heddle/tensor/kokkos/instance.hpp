@@ -1,4 +1,4 @@
-// heddle/tensor/kokkos/instance.hpp: instances of a Kokkos execution space for threads of the program, and what Kokkos throws.
+// heddle/tensor/kokkos/instance.hpp: instances of a Kokkos space, and Kokkos' errors.
 #pragma once
 
 #include <heddle/core/error.hpp>

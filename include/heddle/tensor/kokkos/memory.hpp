@@ -1,4 +1,4 @@
-// heddle/tensor/kokkos/memory.hpp: the memory of a Kokkos execution space, reached through an instance of that space.
+// heddle/tensor/kokkos/memory.hpp: the memory of a Kokkos execution space.
 #pragma once
 
 #include <heddle/core/device_runtime.hpp>
@@ -254,7 +254,7 @@ struct kokkos_memory {
       requires elements_in<X, kokkos_memory>
     void zero(X&& x) {
       instance_->require_alive();
-      auto* const at = heddle::v0::detail::first_element(x);
+      auto* const at = first_element(x);
       const std::size_t bytes = bytes_of(x);
       if (bytes == 0) return;
       if constexpr (on_host)
@@ -273,13 +273,13 @@ struct kokkos_memory {
     template <class From, class To>
       requires(elements_in<From, kokkos_memory> || elements_in<From, host_memory>) &&
               (elements_in<To, kokkos_memory> || elements_in<To, host_memory>) &&
-              std::same_as<heddle::v0::detail::element_of<From>, heddle::v0::detail::element_of<To>>
+              std::same_as<element_of<From>, element_of<To>>
     void copy(const From& from, To&& to) {
       instance_->require_alive();
-      const std::size_t n = heddle::v0::detail::count_of(from), room = heddle::v0::detail::count_of(to);
+      const std::size_t n = element_count(from), room = element_count(to);
       if (n != room) heddle::v0::detail::throw_copy_of(n, room);
-      const void* const source = heddle::v0::detail::first_element(from);
-      void* const target = heddle::v0::detail::first_element(to);
+      const void* const source = first_element(from);
+      void* const target = first_element(to);
       if (n == 0 || source == target) return;  // Kokkos 5.2 refuses to copy a View onto itself
       const std::size_t bytes = bytes_of(to);
       if constexpr (on_host || (elements_in<From, host_memory> && elements_in<To, host_memory>)) {
@@ -293,9 +293,8 @@ struct kokkos_memory {
         if constexpr (on_host)
           detail::kokkos_copy_on_host(instance(), target, source, bytes);
         else
-          Kokkos::deep_copy(
-              instance(), row<unsigned char, space_for<To>>(heddle::v0::detail::first_element(to), bytes),
-              row<const unsigned char, space_for<From>>(heddle::v0::detail::first_element(from), bytes_of(from)));
+          Kokkos::deep_copy(instance(), row<unsigned char, space_for<To>>(first_element(to), bytes),
+                            row<const unsigned char, space_for<From>>(first_element(from), bytes_of(from)));
       });
     }
     /// Memory of the host for copies of messages, pinned where Kokkos has such, one for each of two slots, which is kept and grows: for one
@@ -384,7 +383,7 @@ struct kokkos_memory {
     }
     template <class X>
     static std::size_t bytes_of(const X& x) {
-      return heddle::v0::detail::count_of(x) * sizeof(*heddle::v0::detail::first_element(x));
+      return element_count(x) * sizeof(*first_element(x));
     }
 
     std::shared_ptr<detail::kokkos_instance<ExecSpace>> instance_;

@@ -1,4 +1,4 @@
-// heddle/tensor/kokkos/short_waits.hpp: lets threads of Kokkos' OpenMP sleep soon where they wait, without a variable of the environment.
+// heddle/tensor/kokkos/short_waits.hpp: lets Kokkos' OpenMP threads sleep soon.
 #pragma once
 
 #include <heddle/tensor/kokkos/memory.hpp>

@@ -1,4 +1,4 @@
-// heddle/tensor/kokkos/staging.hpp: memory of the host for copies of messages, pinned where Kokkos has such for the execution space.
+// heddle/tensor/kokkos/staging.hpp: host memory for messages, pinned where possible.
 #pragma once
 
 #include <heddle/core/device_runtime.hpp>

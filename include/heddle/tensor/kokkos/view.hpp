@@ -1,4 +1,4 @@
-// heddle/tensor/kokkos/view.hpp: conversions between heddle's views and Kokkos::View, without copies.
+// heddle/tensor/kokkos/view.hpp: converts heddle's views and Kokkos::View without copies.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/activations/cache.hpp: activations that leave memory after the forward and are back for the backward.
+// heddle/train/activations/cache.hpp: activations that are offloaded and brought back.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/activations/default_file_store.hpp: the store in files that this program has: io_uring, else threads.
+// heddle/train/activations/default_file_store.hpp: a file store: io_uring, else threads.
 #pragma once
 
 #include <heddle/train/activations/file_store.hpp>

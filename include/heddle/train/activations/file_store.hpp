@@ -25,7 +25,7 @@ class file_device {
   void release(const place& p) { files_.give(p); }
   std::int64_t write(const place& p, std::span<const std::byte> bytes) {
     return move(p, bytes.data(), bytes.size(), "writing", [](const store_files::piece& at, const std::byte* from) {
-      const heddle::detail::file_size_signal_off no_signal;
+      const file_size_signal_off no_signal;
       return ::pwrite(at.descriptor, from, at.bytes, at.offset);
     });
   }

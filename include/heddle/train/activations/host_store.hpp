@@ -1,4 +1,4 @@
-// heddle/train/activations/host_store.hpp: a store for a device's activations: the copies on the host that they leave by.
+// heddle/train/activations/host_store.hpp: a store of a device's activations on the host.
 #pragma once
 
 #include <heddle/train/activations/store.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/activations/language_memory.hpp: the bytes of a language model's activations as a formula, for `schedule::fits`.
+// heddle/train/activations/language_memory.hpp: activation bytes as a formula.
 #pragma once
 
 #include <heddle/core/policy.hpp>
@@ -44,7 +44,7 @@ constexpr model::recompute_plan recomputed_by() noexcept {
 template <class Activations>
 using kept_member = typename Activations::kept;
 template <class Activations>
-using keeps_by = heddle::detail::member_or<Activations, kept_member, Activations>;
+using keeps_by = member_or<Activations, kept_member, Activations>;
 
 template <class... Axes>
 constexpr bool splits_over_dp_and_tp(type_list<Axes...>) {

@@ -1,4 +1,4 @@
-// heddle/train/activations/memory.hpp: pooled memory of activations, lent in stamped blocks and counted.
+// heddle/train/activations/memory.hpp: pooled memory of activations, lent and counted.
 #pragma once
 
 #include <heddle/core/error.hpp>

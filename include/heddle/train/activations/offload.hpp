@@ -1,4 +1,4 @@
-// heddle/train/activations/offload.hpp: the policy that offloads saved activations, and the memory it gives a stage.
+// heddle/train/activations/offload.hpp: the policy that offloads saved activations.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -244,8 +244,8 @@ class offloaded_layers {
     } catch (const offload_error&) {
       throw;
     } catch (const io_error& e) {
-      throw offload_error(heddle::detail::text_of({"heddle: ", what, " activations failed at layer ", layer,
-                                                   " of a stage; nothing was updated in this step: ", e.what()}));
+      throw offload_error(text_of({"heddle: ", what, " activations failed at layer ", layer,
+                                   " of a stage; nothing was updated in this step: ", e.what()}));
     }
   }
 

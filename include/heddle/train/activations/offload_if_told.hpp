@@ -1,4 +1,4 @@
-// heddle/train/activations/offload_if_told.hpp: the policy that offloads saved activations where the options name folders.
+// heddle/train/activations/offload_if_told.hpp: offloads where options say folders.
 #pragma once
 
 #include <heddle/core/policy.hpp>

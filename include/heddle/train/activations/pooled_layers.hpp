@@ -1,5 +1,4 @@
-// heddle/train/activations/pooled_layers.hpp: the memory that offloaded layers are lent, and their way to a store and back: in place on
-// the host, through copies there elsewhere.
+// heddle/train/activations/pooled_layers.hpp: memory of offloaded layers, and stores.
 #pragma once
 
 #include <heddle/tensor/buffer.hpp>
@@ -52,7 +51,7 @@ class row_pool {
   }
   row_view<T, Space> operator[](std::size_t row) noexcept {
     buffer<T, Space>& b = rows_[row].memory;
-    return heddle::v0::detail::row_at<Space>(b.address(), static_cast<std::int64_t>(b.size()));
+    return row_at<Space>(b.address(), static_cast<std::int64_t>(b.size()));
   }
   std::int64_t bytes_of(std::size_t row) const noexcept {
     return static_cast<std::int64_t>(rows_[row].memory.size() * sizeof(T));

@@ -1,4 +1,4 @@
-// heddle/train/activations/recompute.hpp: the policy that drops saved activations and computes them again.
+// heddle/train/activations/recompute.hpp: the policy that recomputes activations.
 #pragma once
 
 #include <heddle/core/fixed_string.hpp>

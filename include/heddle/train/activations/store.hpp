@@ -1,4 +1,4 @@
-// heddle/train/activations/store.hpp: the concept of a store of activations between forward and backward.
+// heddle/train/activations/store.hpp: the concept of a store of activations.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -58,9 +58,8 @@ class store_files {
       std::error_code none;
       directories.push_back(std::filesystem::temp_directory_path(none).string());
       if (none) {  // the empty path would be the current directory
-        throw io_error(heddle::detail::text_of(
-            {"heddle: there is no directory for temporary files, to have activations in: ", none.message(),
-             "; name one in store_options::directories"}));
+        throw io_error(text_of({"heddle: there is no directory for temporary files, to have activations in: ",
+                                none.message(), "; name one in store_options::directories"}));
       }
     }
     for (const std::string& d : directories) files_.emplace_back(d, options.direct);
@@ -140,7 +139,7 @@ class store_files {
   }
 
  private:
-  using handle = heddle::detail::file_descriptor;
+  using handle = file_descriptor;
   struct file {
     std::string directory;
     handle plain{};
@@ -160,7 +159,7 @@ class store_files {
       ::unlink(name.c_str());
     }
     void grow(std::int64_t to) const {
-      const heddle::detail::file_size_signal_off no_signal;
+      const file_size_signal_off no_signal;
       int code = 0;
       do {
         code = ::posix_fallocate(plain.file(), size, to - size);
@@ -174,8 +173,7 @@ class store_files {
       refuse(what.c_str(), code);
     }
     [[noreturn]] void refuse(const char* what, int code) const {
-      throw io_error(heddle::detail::text_of(
-          {"heddle: ", what, " in ", directory, " failed: ", heddle::detail::write_error_text(code)}));
+      throw io_error(text_of({"heddle: ", what, " in ", directory, " failed: ", write_error_text(code)}));
     }
   };
 

@@ -1,4 +1,4 @@
-// heddle/train/activations/threaded_store.hpp: a store whose threads write to and read from a device of any kind.
+// heddle/train/activations/threaded_store.hpp: a store by threads, on any device.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -185,8 +185,7 @@ class threaded_store {
     entry& e = known(id);
     const std::lock_guard lock(mutex_);
     if (e.busy) {
-      throw io_error(
-          heddle::detail::text_of({"heddle: ", what, " of id ", id, ", of which a write or read is under way"}));
+      throw io_error(text_of({"heddle: ", what, " of id ", id, ", of which a write or read is under way"}));
     }
     return e;
   }

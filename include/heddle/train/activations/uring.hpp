@@ -1,4 +1,4 @@
-// heddle/train/activations/uring.hpp: a store in files through io_uring: the system has several requests at a time.
+// heddle/train/activations/uring.hpp: a store in files through io_uring.
 #pragma once
 
 #include <heddle/core/error.hpp>

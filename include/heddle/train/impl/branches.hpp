@@ -25,10 +25,10 @@ HEDDLE_INLINE void require_branches(const branch_options& options, int branches,
     throw config_error("heddle: branches: keep must be 0.5 (equal after one exchange) to 1 (no exchange), got " +
                        std::to_string(options.keep));
   if (options.adaptive && branches != 2)
-    throw config_error(heddle::v0::detail::text_of(
-        {"heddle: branches: adaptive goes by the cosine between two branches; here are ", branches}));
+    throw config_error(
+        text_of({"heddle: branches: adaptive goes by the cosine between two branches; here are ", branches}));
   if (ranks != branches * ranks_of_trainer)
-    throw config_error(heddle::v0::detail::text_of(
+    throw config_error(text_of(
         {"heddle: branches: ", branches, " branches of trainers on ", ranks_of_trainer, " ranks are not the ", ranks,
          " ranks of the world: make trainers on world.sub<...>() of all axes but that of the branches"}));
 }
@@ -36,8 +36,8 @@ HEDDLE_INLINE void require_merge_weights(std::span<const double> weights, int br
   double sum = 0;
   for (const double w : weights) sum += w;
   if (static_cast<int>(weights.size()) != branches)
-    throw config_error(heddle::v0::detail::text_of({"heddle: branches: merge needs a weight for each of the ", branches,
-                                                    " branches, got ", static_cast<std::int64_t>(weights.size())}));
+    throw config_error(text_of({"heddle: branches: merge needs a weight for each of the ", branches, " branches, got ",
+                                static_cast<std::int64_t>(weights.size())}));
   if (!(std::abs(sum - 1) <= 1e-9))
     throw config_error("heddle: branches: the weights of a merge must add up to 1, got " + std::to_string(sum));
 }

@@ -17,8 +17,6 @@
 namespace heddle::inline v0::train {
 namespace detail {
 
-using heddle::v0::detail::svg_drawing, heddle::v0::detail::svg_escaped;
-
 inline constexpr std::string_view page_ink = "#e6ebf1", page_soft = "#9aa7b5", page_background = "#10151c";
 inline constexpr std::array<const char*, 6> memory_colours{"#5aa9f7", "#56d4a0", "#b18cf5",
                                                            "#d95c8c", "#ffb224", "#8b98a9"};
@@ -55,7 +53,7 @@ HEDDLE_INLINE std::string memory_picture(const explanation& e) {
   for (const auto& [name, bytes] : kinds_of_memory({})) {
     d.rect(x, 12, 12, 12, memory_colours[k++], 2);
     d.words(x + 17, 23, name, 13, page_soft);
-    x += 30 + heddle::v0::detail::svg_text_width(name, 13);
+    x += 30 + svg_text_width(name, 13);
   }
   double y = 44;
   for (const rank_class& c : e.classes) {
@@ -95,7 +93,7 @@ HEDDLE_INLINE std::string mesh_picture(const explanation& e) {
     for (std::size_t a = e.axes.size(); a-- > 0;)
       if (const axis_on_cluster& axis = e.axes[a];
           axis.ranks > 1 && device % axis.distance == 0 && device / axis.distance < axis.ranks && device > 0)
-        fill = heddle::v0::detail::rank_colour(static_cast<int>(a));
+        fill = rank_colour(static_cast<int>(a));
     if (device == 0) fill = page_ink;
     d.rect(x, y, size, size, fill, 3);
     d.words(x + size / 2, y + 16, std::to_string(device), 9, device == 0 ? page_background : page_ink, "middle");
@@ -103,10 +101,9 @@ HEDDLE_INLINE std::string mesh_picture(const explanation& e) {
   std::string legend = "<p>White: rank 0. ";
   for (std::size_t a = 0; a < e.axes.size(); ++a)
     if (e.axes[a].ranks > 1)
-      legend +=
-          "<span class=key style=\"background:" + std::string(heddle::v0::detail::rank_colour(static_cast<int>(a))) +
-          "\"></span>" + svg_escaped(e.axes[a].name) + ": " + std::to_string(e.axes[a].ranks) + " ranks, " +
-          std::to_string(e.axes[a].distance) + " apart, inside of one " + svg_escaped(e.axes[a].level) + ". ";
+      legend += "<span class=key style=\"background:" + std::string(rank_colour(static_cast<int>(a))) + "\"></span>" +
+                svg_escaped(e.axes[a].name) + ": " + std::to_string(e.axes[a].ranks) + " ranks, " +
+                std::to_string(e.axes[a].distance) + " apart, inside of one " + svg_escaped(e.axes[a].level) + ". ";
   if (shown < e.on.devices) legend += std::to_string(e.on.devices - shown) + " devices more are not drawn.";
   return inline_svg(d.text("", 12, page_background)) + legend + "</p>\n";
 }
@@ -171,12 +168,12 @@ td,th{padding:3px 14px 3px 0;text-align:left;border-bottom:1px solid #2b3644}th{
 }  // namespace detail
 
 HEDDLE_INLINE std::string text_page(std::string_view title, std::string_view text) {
-  return std::string(detail::page_head) + "<h1>" + detail::svg_escaped(std::string(title)) +
-         "</h1>\n<div class=wide><pre>" + detail::svg_escaped(std::string(text)) + "</pre></div>\n</body></html>\n";
+  return std::string(detail::page_head) + "<h1>" + svg_escaped(std::string(title)) + "</h1>\n<div class=wide><pre>" +
+         svg_escaped(std::string(text)) + "</pre></div>\n</body></html>\n";
 }
 
 HEDDLE_INLINE std::string explain_page(const explanation& e, std::string_view search) {
-  using detail::shown_amount, detail::shown_seconds, detail::shown_share, detail::svg_escaped, detail::table_row;
+  using detail::shown_amount, detail::shown_seconds, detail::shown_share, detail::table_row;
   const auto card = [](const std::string& value, const char* what) {
     return "<div><b>" + svg_escaped(value) + "</b>" + what + "</div>\n";
   };
@@ -191,7 +188,7 @@ HEDDLE_INLINE std::string explain_page(const explanation& e, std::string_view se
     out += "<p class=bad>Does not fit: rank " + std::to_string(e.fullest().member.rank) + " needs " +
            shown_amount(static_cast<double>(e.missing_bytes()), "B") + " more than a device has.</p>\n";
   if (!search.empty())
-    out += "<h2>Search</h2>\n<div class=wide><pre>" + detail::svg_escaped(std::string(search)) + "</pre></div>\n";
+    out += "<h2>Search</h2>\n<div class=wide><pre>" + svg_escaped(std::string(search)) + "</pre></div>\n";
   out += "<h2>Memory</h2>\n" + detail::memory_picture(e) + "<h2>Sent in a step</h2>\n<div class=wide><table>\n" +
          table_row({"axis", "ranks", "level", "call", "calls", "bytes", "of ranks"}, "th");
   for (const detail::traffic_row& r : detail::traffic_rows(e))

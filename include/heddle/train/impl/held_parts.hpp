@@ -21,9 +21,9 @@ HEDDLE_INLINE held_parts::held_parts(schedule::table_view table, const stage_par
     if (table.rank_of(s) != rank) continue;
     int& other = stage_of_part[static_cast<std::size_t>(parts_.part_of(s))];
     if (other >= 0) {
-      throw schedule_error(heddle::detail::text_of(
-          {"heddle: stages ", other, " and ", s, " are replicas of one part of the model and both on pipeline rank ",
-           rank, "; a trainer keeps one on a rank: use more ranks or one chain"}));
+      throw schedule_error(text_of({"heddle: stages ", other, " and ", s,
+                                    " are replicas of one part of the model and both on pipeline rank ", rank,
+                                    "; a trainer keeps one on a rank: use more ranks or one chain"}));
     }
     other = s;
     place_of_[static_cast<std::size_t>(s)] = static_cast<int>(stages_.size());

@@ -1,4 +1,4 @@
-// heddle/train/impl/host_saves.hpp: the list of what saves do with elements on the host that separate compilation compiles once.
+// heddle/train/impl/host_saves.hpp: the list of parts of saves that are compiled once.
 #pragma once
 
 #include <heddle/comm/threads.hpp>

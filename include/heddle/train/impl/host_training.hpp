@@ -1,4 +1,4 @@
-// heddle/train/impl/host_training.hpp: the list of a trainer's parts on the host that separate compilation compiles once.
+// heddle/train/impl/host_training.hpp: the list of trainers' parts to compile once.
 #pragma once
 
 #include <heddle/comm/threads.hpp>

@@ -19,17 +19,16 @@ HEDDLE_INLINE void require_warmup(double peak, double minimum, std::int64_t warm
 inline constexpr std::int64_t most_steps = 1000000000000, most_factor = 1000000;
 HEDDLE_INLINE void require_count(const char* name, std::int64_t n, std::int64_t least, std::int64_t most) {
   if (n < least || n > most)
-    throw config_error(heddle::detail::text_of({"heddle: ", name, " of the learning rate must be ",
-                                                std::to_string(least), " to ", std::to_string(most), ", got ",
-                                                std::to_string(n)}));
+    throw config_error(text_of({"heddle: ", name, " of the learning rate must be ", std::to_string(least), " to ",
+                                std::to_string(most), ", got ", std::to_string(n)}));
 }
 inline std::string text(const char* name, double peak, double minimum, std::int64_t warmup_steps) {
   using train::detail::exact_text;
-  return heddle::detail::text_of({"rate=", name, " lr=", exact_text(peak), " minimum_lr=", exact_text(minimum),
-                                  " warmup_steps=", std::to_string(warmup_steps)});
+  return text_of({"rate=", name, " lr=", exact_text(peak), " minimum_lr=", exact_text(minimum),
+                  " warmup_steps=", std::to_string(warmup_steps)});
 }
 inline std::string text(const char* name, std::int64_t value) {
-  return heddle::detail::text_of({" ", name, "=", std::to_string(value)});
+  return text_of({" ", name, "=", std::to_string(value)});
 }
 
 }  // namespace detail
@@ -43,10 +42,10 @@ HEDDLE_INLINE void warmup_stable_decay::validate() const {
   detail::require_count("total_steps", total_steps, 0, detail::most_steps);
   detail::require_count("decay_steps", decay_steps, 0, detail::most_steps);
   if (total_steps > 0 && decay_steps > total_steps - warmup_steps)
-    throw config_error(heddle::detail::text_of(
-        {"heddle: warmup_steps and decay_steps of the learning rate must be at most total_steps = ",
-         std::to_string(total_steps), " together, got ", std::to_string(warmup_steps), " and ",
-         std::to_string(decay_steps)}));
+    throw config_error(
+        text_of({"heddle: warmup_steps and decay_steps of the learning rate must be at most total_steps = ",
+                 std::to_string(total_steps), " together, got ", std::to_string(warmup_steps), " and ",
+                 std::to_string(decay_steps)}));
 }
 HEDDLE_INLINE void cosine_with_restarts::validate() const {
   detail::require_warmup(peak, minimum, warmup_steps);

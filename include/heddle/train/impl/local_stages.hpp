@@ -1,4 +1,4 @@
-// heddle/train/impl/local_stages.hpp: parts of trainers on the host in float and double, compiled here.
+// heddle/train/impl/local_stages.hpp: parts of trainers on the host to compile once.
 #pragma once
 
 #include <heddle/train/impl/host_training.hpp>

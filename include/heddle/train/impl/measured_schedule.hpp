@@ -190,7 +190,7 @@ HEDDLE_INLINE schedule_comparison compare_with_simulation(std::span<const event>
       ++counted;
     }
   out.measured_bubble = counted > 0 ? sum / counted : 0;
-  chart.captions = {heddle::detail::svg_number(chart.span()) + " ms",
+  chart.captions = {svg_number(chart.span()) + " ms",
                     "bubble " + sim::detail::rounded(100 * out.measured_bubble, 1) + " %"};
   return out;
 }

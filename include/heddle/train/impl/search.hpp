@@ -30,10 +30,10 @@ class strategy_search {
     if (space.ranks < 1 || space.layers < 1 || space.batch < 1 || space.batch > (std::numeric_limits<int>::max)() ||
         space.schedules.empty() || space.zero.empty() || space.device_bytes < 1 || space.most_samples < 1 ||
         space.simulated < 1 || space.nearest < 0)
-      throw config_error(heddle::v0::detail::text_of(
-          {"heddle: a search needs ranks, layers, samples, bytes, schedules and ZeRO stages; got ", space.ranks,
-           " ranks, ", space.layers, " layers, a batch of ", space.batch, ", ", std::ssize(space.schedules),
-           " schedules and ", std::ssize(space.zero), " ZeRO stages"}));
+      throw config_error(
+          text_of({"heddle: a search needs ranks, layers, samples, bytes, schedules and ZeRO stages; got ", space.ranks,
+                   " ranks, ", space.layers, " layers, a batch of ", space.batch, ", ", std::ssize(space.schedules),
+                   " schedules and ", std::ssize(space.zero), " ZeRO stages"}));
   }
 
   search_result run() {

@@ -171,7 +171,7 @@ HEDDLE_INLINE strategy_choice read_strategy(std::string_view text, std::string_v
         refuse_key_line(line, source, "f32, f64 or bf16");
     }
   }
-  if (ranks == 0) throw config_error(heddle::detail::text_of({"heddle: ", source, " has no mesh"}));
+  if (ranks == 0) throw config_error(text_of({"heddle: ", source, " has no mesh"}));
   std::vector<int> sorted = choice.order;
   std::sort(sorted.begin(), sorted.end());
   for (std::size_t i = 0; i < sorted.size(); ++i)

@@ -1,4 +1,4 @@
-// heddle/train/optimizers/adafactor.hpp: Adafactor, second moments of the rows and columns of matrices alone, as a rule of optimizers.
+// heddle/train/optimizers/adafactor.hpp: Adafactor: second moments by row and column.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
@@ -61,7 +61,7 @@ struct adafactor_direction {
   }
   HEDDLE_HD void find(std::int64_t i, T of_row, std::int64_t c) const {
     const T v = of_row * column[c];
-    u[i] = heddle::v0::detail::converted<T>(g[i]) * scale / std::sqrt(v > least ? v : least);
+    u[i] = converted<T>(g[i]) * scale / std::sqrt(v > least ? v : least);
   }
   HEDDLE_HD void operator()(std::int64_t i) const { find(i, of_row(i / columns), i % columns); }
 };
@@ -179,7 +179,6 @@ struct adafactor {
       step_each<train::detail::adafactor_element, T>(backend, {s.c, s.least}, work.gradient_scale, u, g, m[2]);
     work.sum_squares(backend, u, 0);
     work.sum_squares(backend, w, 1);
-    using heddle::v0::detail::first_element;
     const auto of_direction = work.number(0), of_weights = work.number(1);
     const train::detail::adafactor_factor<T> factor{first_element(of_direction),
                                                     first_element(of_weights),
@@ -216,7 +215,6 @@ struct adafactor {
     step_each<weighted_sum, T>(backend, {T(1) - s.c, s.c / static_cast<T>(rows)}, 1.0, m[1], of_columns);
     product(ones, m[0], sum, 1, rows, 1);
 
-    using heddle::v0::detail::first_element;
     using gradient = std::remove_cvref_t<decltype(*first_element(g))>;
     const train::detail::adafactor_direction<T, gradient> body{first_element(g),
                                                                first_element(m[0]),

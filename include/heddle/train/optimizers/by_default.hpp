@@ -1,4 +1,4 @@
-// heddle/train/optimizers/by_default.hpp: AdamW, the rule of optimizers that a strategy has by default, by kernels of the backend.
+// heddle/train/optimizers/by_default.hpp: AdamW, the default rule of optimizers.
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>
@@ -81,9 +81,9 @@ struct adamw {
     char numbers[120];
     std::snprintf(numbers, sizeof numbers, "%g times %g times weight decay %g", *greatest, factor, o.weight_decay);
     throw config_error(
-        heddle::detail::text_of({"heddle: post_validation takes steps back, which cannot be done where the learning "
-                                 "rate, times the greatest of adamw.rates, times weight decay is 1 or more, got ",
-                                 numbers, "; post_validation_with_copy can"}));
+        text_of({"heddle: post_validation takes steps back, which cannot be done where the learning "
+                 "rate, times the greatest of adamw.rates, times weight decay is 1 or more, got ",
+                 numbers, "; post_validation_with_copy can"}));
   }
 };
 
@@ -110,7 +110,7 @@ struct rule_kernels<optimizers::adamw> {
   using slots = std::array<row_view<T, Space>, 2>;
 
   template <class Row>
-  using element = heddle::v0::detail::element_of<Row>;
+  using element = element_of<Row>;
 
   static constexpr bool undoes = true;
   template <class Backend, class T>

@@ -1,4 +1,4 @@
-// heddle/train/optimizers/lion.hpp: Lion, the sign of an interpolated momentum, as a rule of optimizers.
+// heddle/train/optimizers/lion.hpp: Lion: the sign of an interpolated momentum.
 #pragma once
 
 #include <heddle/core/config.hpp>

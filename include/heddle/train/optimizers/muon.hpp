@@ -1,4 +1,4 @@
-// heddle/train/optimizers/muon.hpp: Muon, momentum whose matrices are made orthogonal, as a rule of optimizers; other tensors by AdamW.
+// heddle/train/optimizers/muon.hpp: Muon: orthogonal momentum of matrices, else AdamW.
 #pragma once
 
 #include <heddle/compute/adamw_scalars.hpp>
@@ -182,9 +182,8 @@ struct muon {
     step_each<train::detail::muon_momentum, T>(backend, s.momentum, work.gradient_scale, x, g, m[0]);
     work.sum_squares(backend, x, 0);
     const auto squares = work.number(0);
-    add_by_factor<T>(backend,
-                     train::detail::muon_inverse_norm<T>{heddle::v0::detail::first_element(squares), s.epsilon}, T(0),
-                     x, x, squares);
+    add_by_factor<T>(backend, train::detail::muon_inverse_norm<T>{first_element(squares), s.epsilon}, T(0), x, x,
+                     squares);
     using space = space_of<Backend>;
     const auto read = [](const auto& row, std::int64_t r, std::int64_t c) {
       return as_matrix<const T, space>(row, r, c);

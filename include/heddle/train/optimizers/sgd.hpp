@@ -1,4 +1,4 @@
-// heddle/train/optimizers/sgd.hpp: stochastic gradient descent with momentum, as a rule of optimizers.
+// heddle/train/optimizers/sgd.hpp: stochastic gradient descent with momentum.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/impl/threads/collectives.hpp: the list of collectives between threads that separate compilation compiles once.
+// heddle/comm/impl/threads/collectives.hpp: the list of collectives between threads to compile.
 #pragma once
 
 #include <heddle/comm/threads/communicator.hpp>

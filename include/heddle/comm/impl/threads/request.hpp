@@ -40,7 +40,7 @@ class threads_request::any_waiter final : public detail::waiter {
   }
   std::string absent() const override {
     if (requests_.size() == 1) return {};
-    return detail::text_of({" and for ", requests_.size() - 1, " more messages"});
+    return text_of({" and for ", requests_.size() - 1, " more messages"});
   }
   int peer(std::size_t i) const override {
     return i < requests_.size() ? requests_[i]->group_->world_rank(requests_[i]->message_->call.root) : -1;

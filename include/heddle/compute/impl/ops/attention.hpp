@@ -73,6 +73,14 @@ HEDDLE_INLINE void check_cap(const char* name, double cap) {
     wrong_attention(name, "the cap of scores should be a positive number, got " + number_text(cap));
 }
 
+HEDDLE_INLINE void check_sinks(const char* name, const any_heads& x, std::size_t sinks, std::size_t lse) {
+  expect(name, "elements of sinks (heads)", x.heads, static_cast<std::int64_t>(sinks));
+  expect(name, "elements of lse (heads * rows)", x.heads * x.rows, static_cast<std::int64_t>(lse));
+  rows_apart(name, "out", x);
+  if (lies_by_head(x)) [[unlikely]]
+    wrong_attention(name, "heads should lie row by row, got blocks by head");
+}
+
 HEDDLE_INLINE void check_lies_by_row(const char* name, const any_heads& k, const any_heads& v) {
   if (lies_by_head(k) || lies_by_head(v)) [[unlikely]]
     wrong_attention(name, "keys and values should lie row by row, got blocks by head");

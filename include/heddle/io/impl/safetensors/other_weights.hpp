@@ -46,7 +46,7 @@ HEDDLE_INLINE std::string other_weights(const std::filesystem::path& folder) {
       const std::string begin = k.begin, end = k.end;
       if (name.size() >= begin.size() + end.size() && name.compare(0, begin.size(), begin) == 0 &&
           name.compare(name.size() - end.size(), end.size(), end) == 0)
-        return "; it has '" + heddle::v0::detail::shown_name(name) + "'" + k.advice;
+        return "; it has '" + shown_name(name) + "'" + k.advice;
     }
   return {};
 }

@@ -43,10 +43,11 @@ HEDDLE_INLINE std::string stored_tensor::where() const {
 }
 
 HEDDLE_INLINE packed_matrix::packed_matrix(const quantized_weights& how, std::string name, packed_parts all)
-    : how_(how), parts_(all) {
+    : how_(how), given_(all), parts_(all) {
+  if (is(quantized_weights::form::stacked_mxfp4)) join_experts();
   const std::int64_t bits = how.bits, per = per_word();
   const stored_tensor& codes = parts_.codes;
-  const std::string_view type = is(quantized_weights::form::mxfp4) ? "U8" : "I32";
+  const std::string_view type = is_mxfp4() ? "U8" : "I32";
   const std::vector<std::int64_t>& stored = codes.entry->shape;
   if (codes.entry->dtype.name != type || stored.size() != 2)
     throw io_error("heddle: " + where() + " should be a matrix of " + std::string(type) + ", it is " +
@@ -62,7 +63,7 @@ HEDDLE_INLINE packed_matrix::packed_matrix(const quantized_weights& how, std::st
     in = stored[0] * 32 / bits, out = stored[1];
   } else if (is(quantized_weights::form::awq)) {
     in = stored[0], out = stored[1] * per;
-  } else if (is(quantized_weights::form::mxfp4)) {
+  } else if (is_mxfp4()) {
     out = stored[0], in = stored[1] * per;
   } else {
     const stored_tensor& says = *parts_.shape;
@@ -85,7 +86,7 @@ HEDDLE_INLINE packed_matrix::packed_matrix(const quantized_weights& how, std::st
                               (how.group > 0 ? "groups of " + std::to_string(how.group) + " columns" : "one group") +
                               " of a matrix of shape " + shown_extents(std::vector<std::int64_t>{out, in});
   const bool rows_first = has_rows_first();
-  require_stored(parts_.scales, is(quantized_weights::form::mxfp4) ? "U8 F8_E8M0" : "F16 BF16 F32",
+  require_stored(parts_.scales, is_mxfp4() ? "U8 F8_E8M0" : "F16 BF16 F32",
                  rows_first ? std::vector{out, group_count_} : std::vector{group_count_, out}, because);
   if (parts_.zeros)
     require_stored(*parts_.zeros, "I32",
@@ -93,7 +94,28 @@ HEDDLE_INLINE packed_matrix::packed_matrix(const quantized_weights& how, std::st
                               : std::vector{group_count_, parts_of(out * bits, 32)},
                    because);
   if (parts_.groups) require_stored(*parts_.groups, "I32", {in}, because);
+  rows_ = out, columns_ = in;
   entry_ = {std::move(name), codes.entry->dtype, {out, in}, codes.entry->begin, codes.entry->end};
+  if (is(quantized_weights::form::stacked_mxfp4)) {
+    const std::vector<std::int64_t>& blocks = given_.codes.entry->shape;
+    entry_.shape = {blocks[0], blocks[1], in};
+  }
+}
+
+HEDDLE_INLINE void packed_matrix::join_experts() {
+  const std::vector<std::int64_t>& blocks = given_.codes.entry->shape;
+  constexpr std::int64_t bytes = 16, most = std::int64_t{1} << 20;
+  if (blocks.size() != 4 || blocks[3] != bytes || blocks[0] > most || blocks[1] > most || blocks[2] > most)
+    throw io_error("heddle: " + where() +
+                   " should be blocks of 32 numbers in 4 bits, [experts, out, in / 32, 16], it is " +
+                   shown_extents(blocks));
+  require_stored(given_.scales, "U8 F8_E8M0", {blocks[0], blocks[1], blocks[2]},
+                 "an exponent for each block of '" + shown_name(given_.codes.entry->name) + "'");
+  joined_ = {*given_.codes.entry, *given_.scales.entry};
+  joined_[0].shape = {blocks[0] * blocks[1], blocks[2] * bytes};
+  joined_[1].shape = {blocks[0] * blocks[1], blocks[2]};
+  parts_.codes.entry = &joined_[0];
+  parts_.scales.entry = &joined_[1];
 }
 
 HEDDLE_INLINE std::int64_t packed_matrix::stored_bytes() const noexcept {
@@ -229,7 +251,7 @@ HEDDLE_INLINE void packed_matrix::decode(std::int64_t row, std::int64_t begin, s
       const auto at = has_rows_first() ? s.at(row, g) : s.at(g, row);
       scale = static_cast<double>(scales_[static_cast<std::size_t>(at)]);
     }
-    if (is(quantized_weights::form::mxfp4)) {
+    if (is_mxfp4()) {
       const double size = twice[code(i) & 7] * 0.5 * scale;
       values_[static_cast<std::size_t>(i - begin)] = code(i) >= 8 ? -size : size;
       continue;

@@ -42,7 +42,7 @@ class node_lock {
   }
 
  private:
-  heddle::v0::detail::file_descriptor file_;
+  file_descriptor file_;
 };
 
 }  // namespace detail
@@ -124,7 +124,7 @@ HEDDLE_INLINE void shard_cache::bring(const std::filesystem::path& to, const std
   constexpr std::uint64_t piece = std::uint64_t{8} << 20;
   const std::filesystem::path part = to.parent_path() / ("." + to.filename().string() + ".part");
   const int created = detail::create_file(part);
-  const heddle::v0::detail::file_descriptor file(created);
+  const file_descriptor file(created);
   const auto write = [&](std::span<const std::byte> from) {
     while (!from.empty()) {
       const ssize_t n = ::write(file.file(), from.data(), from.size());

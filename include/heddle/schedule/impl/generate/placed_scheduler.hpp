@@ -1,4 +1,4 @@
-// heddle/schedule/impl/generate/placed_scheduler.hpp: bodies of heddle/schedule/generate/placed_scheduler.hpp.
+// heddle/schedule/impl/generate/placed_scheduler.hpp: bodies of the scheduler.
 #pragma once
 
 #include <heddle/schedule/generate/placed_scheduler.hpp>

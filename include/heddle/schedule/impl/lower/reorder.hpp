@@ -9,8 +9,7 @@
 namespace heddle::inline v0::schedule::detail {
 
 HEDDLE_INLINE void throw_not_reordered(std::string_view pass, std::string_view why, std::string_view found) {
-  throw schedule_error(
-      heddle::detail::text_of({"heddle: passes::", pass, ": ", why, heddle::detail::without_prefix(found)}));
+  throw schedule_error(text_of({"heddle: passes::", pass, ": ", why, without_prefix(found)}));
 }
 
 }  // namespace heddle::inline v0::schedule::detail

@@ -73,7 +73,7 @@ class derivation_reader {
     while (end < text_.size() && text_[end] != ' ' && text_[end] != '|') ++end;
     if (end == at && at < text_.size()) ++end;
     const std::string got = at >= text_.size() ? "the end" : "\"" + std::string(text_.substr(at, end - at)) + "\"";
-    throw schedule_error(heddle::detail::text_of(
+    throw schedule_error(text_of(
         {"heddle: schedule::derive: expected ", expected, " at character ", at, " of \"", text_, "\", got ", got}));
   }
 
@@ -198,8 +198,8 @@ inline action_table read_map(derivation_reader& in, const table_view& t) {
   if (shape != "v" && in.take(':') && (parts = in.number()) < 1) in.fail("a number of at least 1");
   const std::int64_t stages = (waves ? 2 : 1) * parts * t.ranks();
   if (stages != t.stages() || t.chains() != 1)
-    in.fail_at(begin, heddle::detail::text_of({"a map of the table's ", t.stages(), " stages in ", t.chains(),
-                                               " chains on ", t.ranks(), " ranks (this one has ", stages, " in 1)"}));
+    in.fail_at(begin, text_of({"a map of the table's ", t.stages(), " stages in ", t.chains(), " chains on ", t.ranks(),
+                               " ranks (this one has ", stages, " in 1)"}));
   return waves ? on_ranks(t, [](int s, int p) { return wave<>::rank_of(s, p); })
                : on_ranks(t, [](int s, int p) { return loop<>::rank_of(s, p); });
 }

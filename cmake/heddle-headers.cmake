@@ -1,0 +1,192 @@
+# Written by tests/headers/floors.py --write: the headers that need each component; all others need no package.
+set(HEDDLE_HEADERS_OF_mpi
+  heddle/comm/mpi.hpp
+  heddle/comm/mpi/api.hpp
+  heddle/comm/mpi/board.hpp
+  heddle/comm/mpi/calls.hpp
+  heddle/comm/mpi/communicator.hpp
+  heddle/comm/mpi/datatype.hpp
+  heddle/comm/mpi/device_memory.hpp
+  heddle/comm/mpi/ending.hpp
+  heddle/comm/mpi/group.hpp
+  heddle/comm/mpi/operator.hpp
+  heddle/comm/mpi/request.hpp
+  heddle/comm/mpi/session.hpp
+  heddle/comm/mpi/smpi.hpp
+  heddle/comm/mpi/started.hpp
+  heddle/comm/mpi/wait.hpp
+  heddle/comm/mpi/watchdog.hpp)
+set(HEDDLE_HEADERS_OF_kokkos
+  heddle/compute/kokkos/cached_rows.hpp
+  heddle/compute/kokkos/elementwise.hpp
+  heddle/compute/kokkos/expert_choice.hpp
+  heddle/compute/kokkos/head_parts.hpp
+  heddle/compute/kokkos/host_products.hpp
+  heddle/compute/kokkos/host_threads.hpp
+  heddle/compute/kokkos/images.hpp
+  heddle/compute/kokkos/kokkos.hpp
+  heddle/compute/kokkos/launch.hpp
+  heddle/compute/kokkos/merge_partials.hpp
+  heddle/compute/kokkos/optimizer.hpp
+  heddle/compute/kokkos/routing.hpp
+  heddle/compute/kokkos/rows.hpp
+  heddle/compute/kokkos/sums.hpp
+  heddle/compute/kokkos/team_products.hpp
+  heddle/compute/kokkos/teams.hpp
+  heddle/observe/kokkos/regions.hpp
+  heddle/tensor/kokkos/instance.hpp
+  heddle/tensor/kokkos/memory.hpp
+  heddle/tensor/kokkos/short_waits.hpp
+  heddle/tensor/kokkos/staging.hpp
+  heddle/tensor/kokkos/view.hpp)
+set(HEDDLE_HEADERS_OF_cuda
+  heddle/compute/cuda/cached_rows.hpp
+  heddle/compute/cuda/column_sums.hpp
+  heddle/compute/cuda/cuda.hpp
+  heddle/compute/cuda/draw_tokens.hpp
+  heddle/compute/cuda/elementwise.hpp
+  heddle/compute/cuda/embedding.hpp
+  heddle/compute/cuda/expert_choice.hpp
+  heddle/compute/cuda/float8_products.hpp
+  heddle/compute/cuda/head_parts.hpp
+  heddle/compute/cuda/images.hpp
+  heddle/compute/cuda/launcher.hpp
+  heddle/compute/cuda/lt_products.hpp
+  heddle/compute/cuda/merge_partials.hpp
+  heddle/compute/cuda/optimizer.hpp
+  heddle/compute/cuda/products.hpp
+  heddle/compute/cuda/routing.hpp
+  heddle/compute/cuda/rows.hpp
+  heddle/compute/cuda/stream_kernels.hpp
+  heddle/compute/cuda/stream_launcher.hpp
+  heddle/compute/cuda/sums.hpp
+  heddle/compute/cuda/warp_instructions.hpp
+  heddle/observe/cuda/ranges.hpp
+  heddle/tensor/cuda/device_times.hpp
+  heddle/tensor/cuda/graph.hpp
+  heddle/tensor/cuda/memory.hpp
+  heddle/tensor/cuda/peers.hpp
+  heddle/tensor/cuda/stream.hpp)
+set(HEDDLE_HEADERS_OF_nccl
+  heddle/nccl/aborts.hpp
+  heddle/nccl/cccl.hpp
+  heddle/nccl/channel.hpp
+  heddle/nccl/communicator.hpp
+  heddle/nccl/device_all_reduce.hpp
+  heddle/nccl/device_comm.hpp
+  heddle/nccl/group.hpp
+  heddle/nccl/nccl.hpp
+  heddle/nccl/peer_fold.hpp
+  heddle/nccl/request.hpp
+  heddle/nccl/start.hpp
+  heddle/nccl/types.hpp
+  heddle/nccl/window_memory.hpp
+  heddle/nccl/windows.hpp)
+set(HEDDLE_HEADERS_OF_cudnn
+  heddle/compute/cudnn.hpp
+  heddle/compute/cudnn/attention.hpp
+  heddle/compute/cudnn/attention_graphs.hpp
+  heddle/compute/cudnn/graph.hpp)
+set(HEDDLE_HEADERS_OF_onednn
+  heddle/compute/host/onednn.hpp)
+set(HEDDLE_HEADERS_OF_cblas
+  heddle/compute/host/cblas.hpp)
+set(HEDDLE_HEADERS_OF_range_v3
+  heddle/io/range_v3.hpp)
+set(HEDDLE_HEADERS_OF_hwloc
+  heddle/io/hwloc.hpp)
+set(HEDDLE_HEADERS_OF_pugixml
+  heddle/io/nccl_topology.hpp)
+set(HEDDLE_HEADERS_OF_json
+  heddle/infer/falcon_folder.hpp
+  heddle/infer/generation_config.hpp
+  heddle/infer/medusa_folder.hpp
+  heddle/infer/schema_grammar.hpp
+  heddle/infer/serve/openai/api_error.hpp
+  heddle/infer/serve/openai/foreign_members.hpp
+  heddle/infer/serve/openai/openapi.hpp
+  heddle/infer/serve/openai/tool_messages.hpp
+  heddle/infer/token_tree_json.hpp
+  heddle/io/json/lines.hpp
+  heddle/io/json/member_text.hpp
+  heddle/io/json/strict.hpp
+  heddle/io/safetensors/header.hpp
+  heddle/io/safetensors/parts.hpp
+  heddle/io/safetensors/reader.hpp
+  heddle/io/safetensors/writer.hpp
+  heddle/io/tokens/mds.hpp
+  heddle/io/torch/folder.hpp
+  heddle/model/hugging_face/config.hpp
+  heddle/model/hugging_face/config_keys.hpp
+  heddle/model/hugging_face/config_object.hpp
+  heddle/model/hugging_face/masked_models.hpp
+  heddle/model/hugging_face/quantization.hpp
+  heddle/model/hugging_face/spiking_brain.hpp
+  heddle/model/hugging_face/weights.hpp
+  heddle/rl/subprocess.hpp
+  heddle/train/cluster_file.hpp
+  heddle/train/hugging_face/byte_gpt2.hpp
+  heddle/train/hugging_face/folder.hpp
+  heddle/train/hugging_face/lora_adapter.hpp
+  heddle/train/torch/names.hpp
+  heddle/train/torch/shards.hpp
+  heddle/train/torch/state.hpp)
+set(HEDDLE_HEADERS_OF_uring
+  heddle/train/activations/uring.hpp)
+set(HEDDLE_HEADERS_OF_zstd
+  heddle/io/zstd/decompress.hpp)
+set(HEDDLE_HEADERS_OF_zmq
+  heddle/train/online/receiver.hpp
+  heddle/train/online/sender.hpp)
+set(HEDDLE_HEADERS_OF_tokenizer
+  heddle/infer/serve/answer/chat_format.hpp
+  heddle/infer/serve/answer/masks.hpp
+  heddle/infer/serve/answer/sections.hpp
+  heddle/infer/serve/answer/text.hpp
+  heddle/infer/serve/openai/call.hpp
+  heddle/infer/serve/openai/response.hpp
+  heddle/infer/serve/openai/running_call.hpp
+  heddle/infer/text_output.hpp
+  heddle/io/chat/chat.hpp
+  heddle/io/chat/folder.hpp
+  heddle/io/chat/jinja_filters.hpp
+  heddle/io/chat/jinja_lexer.hpp
+  heddle/io/chat/jinja_operators.hpp
+  heddle/io/chat/jinja_parse.hpp
+  heddle/io/chat/jinja_run.hpp
+  heddle/io/chat/jinja_texts.hpp
+  heddle/io/chat/jinja_value.hpp
+  heddle/io/chat/samples.hpp
+  heddle/io/chat/template.hpp
+  heddle/io/choice_lines.hpp
+  heddle/io/choice_tasks.hpp
+  heddle/io/tokenizer/added_tokens.hpp
+  heddle/io/tokenizer/byte_pair_encoding.hpp
+  heddle/io/tokenizer/content_finder.hpp
+  heddle/io/tokenizer/decode_steps.hpp
+  heddle/io/tokenizer/folder.hpp
+  heddle/io/tokenizer/json_place.hpp
+  heddle/io/tokenizer/json_string.hpp
+  heddle/io/tokenizer/load.hpp
+  heddle/io/tokenizer/normalize.hpp
+  heddle/io/tokenizer/normalizers.hpp
+  heddle/io/tokenizer/piece_text.hpp
+  heddle/io/tokenizer/protobuf.hpp
+  heddle/io/tokenizer/replaced_text.hpp
+  heddle/io/tokenizer/sentencepiece.hpp
+  heddle/io/tokenizer/split_pattern.hpp
+  heddle/io/tokenizer/stop_strings.hpp
+  heddle/io/tokenizer/tokenizer.hpp
+  heddle/io/tokenizer/unicode_tables.hpp
+  heddle/io/tokenizer/unigram.hpp
+  heddle/io/tokenizer/utf8.hpp
+  heddle/io/tokenizer/whole_file.hpp)
+set(HEDDLE_HEADERS_OF_httplib
+  heddle/infer/serve/http/connection.hpp
+  heddle/infer/serve/http/listener.hpp
+  heddle/infer/serve/http/page.hpp
+  heddle/infer/serve/http/server.hpp)
+set(HEDDLE_HEADERS_OF_curl
+  heddle/io/s3/signature.hpp
+  heddle/io/s3/store.hpp
+  heddle/io/s3/transfer.hpp)
