@@ -1,6 +1,7 @@
 // A character model in two parts on two ranks each, as --choose says, beside the same on one rank.
 // run: --text @SOURCE_DIR@/LICENSE --choose --steps 40
 // mpi: 4
+// virtual: 8 --text @SOURCE_DIR@/LICENSE --steps 4
 // varies: rounds a second on .*
 // prints: using table = hd::sbp::signature<left::mesh, hd::sbp::S<1>>;
 // prints: using weights = hd::sbp::signature<left::mesh, hd::sbp::S<1>>;
@@ -110,7 +111,7 @@ int main(int argc, char** argv) try {
   }
   if (chooses) choose();
   const parts_run four = in_parts(t, steps, 4), single = in_parts(t, steps, 1);
-  const run one = on_one_rank(t, steps);
+  const run one = on_one_rank<hd::threads>(t, steps);
   std::printf("%sstep  two parts  one rank\n", four.plan.c_str());
   bool same = std::abs(four.norm - one.norm) <= 1e-12 * one.norm;
   for (std::size_t i = 0; i < one.losses.size(); ++i) {

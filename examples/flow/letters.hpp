@@ -2,7 +2,6 @@
 #pragma once
 
 #include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/op.hpp>
 #include <heddle/compute/value_and_gradient.hpp>
@@ -63,11 +62,12 @@ struct run {
   double norm = 0;  // squared, of all weights
 };
 // The same functions as one expression.
-inline run on_one_rank(const text& t, int steps) {
+template <class Transport>
+run on_one_rank(const text& t, int steps) {
   run result;
   struct all;
   using one = hd::mesh<hd::axis<all, 1>>;
-  hd::launch<hd::threads, one>([&](auto& world) {
+  hd::launch<Transport, one>([&](auto& world) {
     hd::compute::host<> backend;
     const hd::layout<one> whole;
     hd::sharded<double, 2, hd::layout<one>> e(whole, table, 0), v(whole, out, 0);

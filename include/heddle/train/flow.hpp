@@ -168,7 +168,7 @@ class model_of {
   }
 
   /// Bytes of values and gradients that this rank sent to other ranks in the last step, also while it boxed what came
-  /// to its placement.
+  /// to its placement. What `order::ready` sends beside them, a head for each message and credits, does not count.
   std::int64_t bytes_sent() const noexcept { return sends_.bytes; }
   /// What `transfer_plan` says that this rank sends in a step.
   std::int64_t predicted_bytes() const {
