@@ -1,4 +1,4 @@
-// heddle/comm/awaited.hpp: a request of a function's own, of which clang proves that it is waited for once.
+// heddle/comm/awaited.hpp: what was started and is waited for by the same function, by clang's proof.
 #pragma once
 
 #include <heddle/core/typestate.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/block_halves.hpp: runs blocks of two layers whose saved activations lie in a memory for each half.
+// heddle/model/block_halves.hpp: blocks kept as two halves each, with an address for each half.
 #pragma once
 
 #include <heddle/layout/gradient.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/nonfinite_activation.hpp: finds the first layer of a stage whose saved output is not finite.
+// heddle/model/nonfinite_activation.hpp: the first layer whose saved output is not finite.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
