@@ -1,4 +1,4 @@
-// heddle/comm/awaited.hpp: what was started and is waited for by the same function, by clang's proof.
+// heddle/comm/awaited.hpp: a request that clang proves its function waits for once.
 #pragma once
 
 #include <heddle/core/typestate.hpp>
