@@ -176,7 +176,7 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
     throw hd::config_error("heddle: --blocks takes weights of Hugging Face or PyTorch, '" +
                            from.saved->path().string() + "' is a save of heddle: convert it first");
   if (from.published) {
-    of_source = md::names_in(*from.published);
+    of_source = md::names_in(*from.published, about);
     names = of_source.written();
     of_source.kept = about.kept;
     std::vector<std::string> parameters;
@@ -289,9 +289,8 @@ void convert(const settings& s, const md::hugging_face_model& about, const besid
       for (const std::string& slot : slots) {  // the weights are written: their place is free
         if (!is_dry) hd::train::read_weights(stage, *from.saved, slot + "/");
         md::write_parameters(stage, world, sink, [&](std::string_view parameter) {
-          const md::source_name at = published(parameter);
-          md::source_name to = in_torch(slot, at.name);
-          to.rows = at.rows;
+          md::source_name to = published(parameter);
+          to.name = in_torch(slot, to.name).name;
           return to;
         });
       }

@@ -130,7 +130,7 @@ struct model_sizes {
 model_sizes sizes_for_drafter(const md::hugging_face_model& about) {
   return std::visit(
       [&]<class Config>(const Config& c) -> model_sizes {
-        if constexpr (hd::contains<Config, md::gpt2_config, md::gemma2_config, md::gemma3_config>)
+        if constexpr (hd::contains<Config, md::gpt2_config, md::gemma2_config, md::gemma3_config, md::granite_config>)
           throw hd::config_error(
               "heddle: a drafter has the last norm of its model, x / rms(x) times a weight; that of "
               "a " +
@@ -283,7 +283,7 @@ void run(const settings& s) {
 #endif
   throw hd::config_error(
       "heddle: heads are trained for llama, and for qwen where HEDDLE_EXAMPLE_ALL_FAMILIES is defined, and drafters "
-      "(--falcon) for all families but gpt2 and gemma; the model is " +
+      "(--falcon) for all families but gpt2, gemma and granite; the model is " +
       std::string(about.family()));
 }
 

@@ -416,7 +416,11 @@ def named(ts, body):
         return ts[1].text, "concept", True, ()
     if is_(ts, 0, "class", "struct", "union", "enum"):
         at = 1
-        while is_(ts, at, "class", "struct", "[[", "alignas"):
+        def marked():  # a macro that stands for attributes
+            return at + 1 < len(ts) and ts[at].text.startswith("HEDDLE_") and (ts[at + 1].kind == "word" or is_(ts, at + 1, "[[")) \
+                and not is_(ts, at + 1, "final")
+
+        while is_(ts, at, "class", "struct", "[[", "alignas") or marked():
             if is_(ts, at, "[["):
                 at = closing(ts, at)
             elif is_(ts, at, "alignas"):
@@ -789,6 +793,7 @@ def self_test():
         (["/// Of int.", "template <class T>", "  requires std::same_as<T, int>", "struct a {};", "/// Odd.", "wrapped<[] { return 1; }> f();"],
          ["a class Of int.", "f function Odd."]),
         (["/// A guide.", "mesh(int) -> mesh<int>;"], []),
+        (["/// Marked.", "class HEDDLE_MARK [[nodiscard]] a final {};", "/// Too.", "struct HEDDLE_MARK b {};"], ["a class Marked.", "b class Too."]),
         (["/// Of a member.", "template <class T>", "int a<T>::f() { return 1; }", "int b::g = 2;"], []),
     ]
     failed = 0

@@ -217,14 +217,13 @@ TEST_CASE("a save of a GPT-2 with a head of its own keeps the head without a con
   CHECK_THAT(bytes_of(back + "/config.json"), Contains("\"tie_word_embeddings\": false"));
 }
 
-TEST_CASE("the moments of a save go to a folder of PyTorch", "[examples][convert][torch]") {
-  const scratch folder;
-  const auto path = [&](const char* name) { return (folder.path / name).string(); };
-  const answer saved =
-      convert("--from " + (models / "llama3").string() + " --to " + path("weights") + " --format heddle");
+// A save of a model in `folder`/weights, and the same in `folder`/trained with moments that are its weights, once in their place and once
+// backwards. How many parameters it has.
+static std::size_t save_with_moments(const fs::path& folder, const char* model) {
+  const auto path = [&](const char* name) { return (folder / name).string(); };
+  const answer saved = convert("--from " + (models / model).string() + " --to " + path("weights") + " --format heddle");
   INFO(saved.text);
   REQUIRE(saved.status == 0);
-  // The same save with moments that are its weights, once in their place and once backwards.
   const io::search_result found = io::latest(path("weights"));
   REQUIRE(found.save);
   io::manifest m = found.save->manifest;
@@ -243,12 +242,33 @@ TEST_CASE("the moments of a save go to a folder of PyTorch", "[examples][convert
   m.step = 7;
   m.files = {writer.finish()};
   io::commit(path("trained"), m);
+  return entries.size();
+}
+
+TEST_CASE("the moments of experts that files have in one tensor go to a folder of PyTorch",
+          "[examples][convert][torch]") {
+  const scratch folder;
+  const auto path = [&](const char* name) { return (folder.path / name).string(); };
+  save_with_moments(folder.path, "gpt_oss");
+  const answer a = convert("--from " + path("trained") + " --config " + path("weights") + " --to " + path("torch") +
+                           " --mesh ep=2 --format torch --with-moments");
+  INFO(a.text);
+  REQUIRE(a.status == 0);
+  const io::torch_folder torch(path("torch"));
+  const std::string one = "model.layers.1.mlp.experts.gate_up_proj";
+  CHECK(same_tensor(torch.tensor("optim.state." + one + ".exp_avg"), torch.tensor("model." + one)));
+}
+
+TEST_CASE("the moments of a save go to a folder of PyTorch", "[examples][convert][torch]") {
+  const scratch folder;
+  const auto path = [&](const char* name) { return (folder.path / name).string(); };
+  const std::size_t parameters = save_with_moments(folder.path, "llama3");
   const answer a = convert("--from " + path("trained") + " --config " + path("weights") + " --to " + path("torch") +
                            " --mesh tp=2,pp=2 --format torch --with-moments");
   INFO(a.text);
   REQUIRE(a.status == 0);
   const io::torch_folder torch(path("torch"));
-  CHECK(torch.names().size() == 4 * entries.size());  // a weight, two moments and a number of steps
+  CHECK(torch.names().size() == 4 * parameters);  // a weight, two moments and a number of steps
   const std::string one = "model.layers.0.self_attn.q_proj.weight";
   const auto all = [&](const std::string& name) {
     const auto tensor = torch.tensor(name);

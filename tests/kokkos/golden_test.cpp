@@ -9,6 +9,10 @@
 #include <heddle/compute/kokkos/kokkos.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/gpt_oss.hpp>
+#if __has_include(<nlohmann/json.hpp>)
+#include <heddle/model/hugging_face/config.hpp>
+#endif
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
@@ -22,6 +26,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 using namespace model_test;
@@ -150,6 +155,12 @@ TEST_CASE("two steps on Kokkos equal PyTorch's and transformers' in float, of ev
   two_steps_on_kokkos<md::tied_qwen2<float>>("qwen2", 1e-4, llama_of);
   two_steps_on_kokkos<md::qwen3<float>>("qwen3", 1e-4, llama_of);
   two_steps_on_kokkos<md::mixtral<float>>("mixtral", 1e-4, mixtral_of);
+#if __has_include(<nlohmann/json.hpp>)
+  two_steps_on_kokkos<md::gpt_oss<float>>("gpt_oss", 1e-4, [](const golden_file& golden) {
+    const auto text = golden.ids("config.json");
+    return std::get<md::gpt_oss_config>(md::from_config(nlohmann::json::parse(text.begin(), text.end())).config);
+  });
+#endif
   two_steps_on_kokkos<md::deepseek<float>>("deepseek", 1e-4,
                                            [](const golden_file& golden) { return deepseek_of(golden); });
 }

@@ -1100,6 +1100,11 @@ TEST_CASE("names of weights, and tensors that are none", "[model][hugging_face]"
   };
   CHECK(md::names_in(names{true})("wpe.weight").name == "transformer.wpe.weight");
   CHECK(md::names_in(names{false})("wpe.weight").name == "wpe.weight");
+  struct stacks {
+    bool contains(std::string_view name) const { return name == "model.layers.0.mlp.experts.gate_up_proj"; }
+  };
+  CHECK(md::names_in(stacks{}, md::from_config({{"model_type", "gpt_oss"}})).stacked == md::stacked_experts::numbers);
+  CHECK(md::names_in(stacks{}, md::from_config(config_of("phi3"))).stacked == md::stacked_experts::no);
   const md::hugging_face_names fused = md::names_of(md::from_config(config_of("phi3")));
   const md::source_name keys = fused("model.layers.1.self_attn.k_proj.weight");
   CHECK(keys.name == "model.layers.1.self_attn.qkv_proj.weight");

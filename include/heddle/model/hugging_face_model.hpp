@@ -185,6 +185,13 @@ hugging_face_names names_in(const Source& source) {
     names.stacked = stacked_experts::numbers;
   return names;
 }
+/// The same for a model's family: only GPT-OSS has gates in turn with their factors, so that others' stacks of experts name no parameter.
+template <class Source>
+hugging_face_names names_in(const Source& source, const hugging_face_model& m) {
+  hugging_face_names names = names_in(source);
+  if (m.family() != "gpt_oss") names.stacked = stacked_experts::no;
+  return names;
+}
 /// The names in files that are written for a model.
 inline hugging_face_names names_of(const hugging_face_model& m) {
   hugging_face_names names{m.family() == "gpt2" ? "transformer." : "", m.family() == "phi3"};

@@ -116,6 +116,8 @@ inline void extend_shape(std::vector<std::int64_t>& whole, std::vector<std::int6
   if (in.index >= 0) shape.insert(shape.begin(), in.index + 1);
   if (whole.empty())
     whole = std::move(shape);
+  else if (in.is_piece() && !std::equal(whole.begin() + 1, whole.end(), shape.begin() + 1, shape.end()))
+    throw layout_error("heddle: parameters of different shapes are stacked in '" + in.name + "'");
   else if (in.is_piece())
     whole[0] = (std::max)(whole[0], shape[0]);
   else

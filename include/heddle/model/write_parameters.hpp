@@ -147,19 +147,19 @@ std::vector<T> rows_of_both(const parameter& even, std::span<const T> first, std
   }
   return both;
 }
-// The parameter of which files have the other rows of the tensor into which `even` goes, or number `index` of its stack.
+// The parameter of which files have the other rows of the tensor into which `one` goes, or number `index` of its stack.
 // Errors: `layout_error` where the stage has none of the same part.
 template <class Parameters, class NameOf>
-const parameter& other_rows_of(const Parameters& all, const parameter& even, std::int64_t index, const source_name& to,
+const parameter& other_rows_of(const Parameters& all, const parameter& one, std::int64_t index, const source_name& to,
                                NameOf&& name_of) {
   for (const parameter& p : all) {
     const source_name of = name_of(std::string_view(is_stacked(p.name) ? name_in_stack(p.name, index) : p.name));
-    if (of.rows == rows_in_tensor::odd && of.name == to.name && of.index == to.index && p.local == even.local &&
-        p.start == even.start)
+    if (is_every_other(of.rows) && of.rows != to.rows && of.name == to.name && of.index == to.index &&
+        p.local == one.local && p.start == one.start)
       return p;
   }
-  throw layout_error("heddle: the parameter '" + even.name + "' has every other row of '" + to.name +
-                     "'; no parameter of this rank has those between them");
+  throw layout_error("heddle: the parameter '" + one.name + "' has every other row of '" + to.name +
+                     "'; no parameter that is written with it has those between them");
 }
 
 }  // namespace detail
@@ -179,7 +179,8 @@ std::vector<parameter_outline> parameter_outlines(const layers::language_model<I
 /// elements that it holds, into the tensor that `name_of(name)`, a `source_name`, says. Over all ranks each element is written once: of r
 /// ranks with the same copy each writes an r-th of it (a transposed or a frozen one the first rank). Nothing is sent, and no rank holds more than its
 /// own. Where the weights are not in the host's memory they come parameter by parameter.
-/// Errors: `layout_error` if a tensor has another shape than the parameter; what the sink throws.
+/// Errors: `layout_error` if a tensor has another shape than the parameter, or where of two parameters whose rows a tensor has in turn one is
+/// trained and the other frozen; what the sink throws.
 template <class Stage, class World, class Sink, class NameOf = same_names>
   requires tensor_sink<Sink, typename Stage::scalar>
 void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of = {},
@@ -198,11 +199,11 @@ void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of =
     for_each_tensor(p, [&](const parameter& one) {
       ++index;
       source_name to = name_of(std::string_view(one.name));
+      if (is_every_other(to.rows) && other == nullptr) other = &detail::other_rows_of(all, p, index, to, name_of);
       if (to.rows == rows_in_tensor::odd) return;  // written with the even ones
       const auto values = on_host(one);
       if (to.rows != rows_in_tensor::even)
         return detail::write_part(sink.tensor(to.name), one, to, std::span<const T>(values.elements()), copy);
-      if (other == nullptr) other = &detail::other_rows_of(all, p, index, to, name_of);
       const auto between = on_host(is_stacked(p.name) ? parameter_in_stack(*other, index) : *other);
       to.rows = rows_in_tensor::all;
       const std::vector<T> both =

@@ -116,7 +116,7 @@ hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, con
     throw config_error("heddle: '" + path.string() +
                        "': config.json ties the head to the token embedding, and the files have another "
                        "lm_head.weight: take the model that with_own_head gives");
-  hugging_face_names names = names_in(folder);
+  hugging_face_names names = names_in(folder, about);
   names.kept = about.kept;
   require_all_read(parameters, folder.names(), names,
                    [&](std::string_view name) { return is_saved_constant(about, name) || folder.is_scales(name); });
