@@ -240,7 +240,8 @@ class offloaded_layers {
     return static_cast<std::size_t>(slot) * static_cast<std::size_t>(layers_) + static_cast<std::size_t>(layer);
   }
   bool may_leave(int layer) const noexcept {
-    return bytes_[static_cast<std::size_t>(layer)] >= MinBytes::value && !(settings_.keep_last && layer + Granularity::in_block >= layers_);
+    return bytes_[static_cast<std::size_t>(layer)] >= MinBytes::value &&
+           !(settings_.keep_last && layer + Granularity::in_block >= layers_);
   }
   bool is_offloaded(int layer) const noexcept { return layer < (tries_ ? tried_ : offloaded_) && may_leave(layer); }
   static const settings& checked(const settings& given) {
