@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <thread>
@@ -29,7 +30,9 @@ struct member {
   std::size_t collectives = 0;
   std::map<int, std::size_t> sent, received;  // by peer
   std::atomic<bool> aborted = false;
-  std::vector<std::string> before;  // files of the last job's collectives: who has given to the next has read them
+  std::mutex mutex;
+  // Files of the last job's collectives on each stream: who has given to the next has read them.
+  std::map<cudaStream_t, std::vector<std::string>> before;
 
   std::string file(const std::string& what, int of) const { return name + '.' + what + '.' + std::to_string(of); }
   static void give(const std::string& file, const void* from, std::size_t n) {
@@ -130,14 +133,16 @@ void launch(const std::vector<std::pair<op, cudaStream_t>>& all) {
     ops->push_back(std::move(o));
   }
   for (auto& [stream, ops] : by_stream)
-    cuda_double::enqueue_waiting(stream, [jobs = ops] {
+    cuda_double::enqueue_waiting(stream, [jobs = ops, stream = stream] {
       for (const op& o : *jobs) o.give();
       for (const op& o : *jobs) o.take();
       std::map<member*, std::vector<std::string>> files;
       for (const op& o : *jobs)
         if (!o.message()) files[o.who.get()].push_back(o.who->file(o.file, o.who->rank));
-      for (auto& [who, own] : files)
-        for (const std::string& old : std::exchange(who->before, std::move(own))) std::filesystem::remove(old);
+      for (auto& [who, own] : files) {
+        const std::lock_guard lock(who->mutex);
+        for (const std::string& old : std::exchange(who->before[stream], std::move(own))) std::filesystem::remove(old);
+      }
     });
 }
 

@@ -139,6 +139,28 @@ TEST_CASE("processes meet at one port again and again, though rank 0 is slow to 
   for (int r = 0; r < 3; ++r) CHECK(seen[static_cast<std::size_t>(r)] == expected_all(r, 3));
 }
 
+TEST_CASE("ranks that rank 0 leaves before all have met are told at once", "[comm][rendezvous]") {
+  const std::string at = free_address();
+  const auto seen = in_processes(3, [&](int rank) {
+    if (rank == 2) return std::string("does not come");
+    if (rank == 0) {
+      std::thread([] {
+        std::this_thread::sleep_for(milliseconds(300));
+        std::_Exit(0);
+      }).detach();
+    }
+    const auto since = std::chrono::steady_clock::now();
+    std::string text;
+    try {
+      const hd::tcp_rendezvous meeting(at, rank, 3, milliseconds(60'000), "test");
+    } catch (const hd::aborted_error& e) {
+      text = e.what();
+    }
+    return std::chrono::steady_clock::now() - since < std::chrono::seconds(30) ? text : "late";
+  });
+  CHECK_THAT(seen[1], Catch::Contains("rank 0, which keeps the rendezvous") && Catch::Contains("is lost"));
+}
+
 TEST_CASE("processes that meet in a folder share what they have, whatever lies there", "[comm][rendezvous]") {
   const folder place;
   for (const int p : {1, 2, 5}) {

@@ -6,6 +6,7 @@
 #include <heddle/rendezvous/tcp_socket.hpp>
 #include <heddle/rendezvous/tcp_table.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -18,10 +19,16 @@
 
 namespace heddle::inline v0 {
 
+namespace detail {
+// Whether this process has left a meeting: rank 0 may still be in that one when this process comes to the next.
+inline std::atomic<bool> has_left_tcp_rendezvous{false};
+}  // namespace detail
+
 /// Processes that meet at `host:port`, an address of rank 0's machine; rank 0 listens there in a thread of its own. The
 /// constructor returns when all ranks are there, in whatever order they come; rank 0's destructor waits until the
-/// others have gone, and those who meet there again wait for that. `job` keeps programs apart that come to the wrong port. A rank whose connection ends without a
-/// goodbye counts as lost, which the others are told. Not encrypted and not authenticated: for networks one trusts.
+/// others have gone, and processes that have left a meeting wait for that before the next. `job` keeps programs apart
+/// that come to the wrong port. A rank whose connection ends without a goodbye counts as lost, which the others are
+/// told. Not encrypted and not authenticated: for networks one trusts.
 ///
 /// Units: milliseconds; zero waits for ever.
 /// Errors: `comm_error` when ranks do not come in time (naming them), were started for another number of ranks, or two

@@ -49,7 +49,7 @@ class tcp_table {
   void close(std::chrono::milliseconds timeout);
 
  private:
-  enum presence : char { absent, present, gone };
+  enum presence : char { absent, present, gone, lost };
   struct guest {
     tcp_socket socket;
     int rank = -1;

@@ -39,6 +39,7 @@ HEDDLE_INLINE tcp_rendezvous::~tcp_rendezvous() {
     return;
   }
   try {
+    detail::has_left_tcp_rendezvous = true;
     detail::tcp_send(socket_, 'B', {}, {});
   } catch (...) {  // rank 0 is gone already
   }
@@ -121,7 +122,8 @@ HEDDLE_INLINE detail::tcp_frame tcp_rendezvous::receive(const detail::deadline& 
 
 HEDDLE_INLINE void tcp_rendezvous::join(const detail::deadline& until, const std::string& job) {
   // Where processes launch several times, rank 0 may still be closing the rendezvous of the last launch.
-  for (;;) {
+  for (auto pause = std::chrono::milliseconds(5);;
+       pause = (std::min)(2 * pause, std::chrono::milliseconds(200))) {
     socket_ = detail::tcp_connect(address_, until, rank_);
     const auto since = std::chrono::steady_clock::now();
     detail::tcp_frame answer;
@@ -129,13 +131,15 @@ HEDDLE_INLINE void tcp_rendezvous::join(const detail::deadline& until, const std
       detail::tcp_send(socket_, 'H', detail::tcp_hello(rank_, size_, job), {});
       answer = receive(until);
     } catch (const comm_error&) {
-      if (until.passed() || std::chrono::steady_clock::now() - since > std::chrono::seconds(1)) throw;
+      if (!detail::has_left_tcp_rendezvous || until.passed() ||
+          std::chrono::steady_clock::now() - since > std::chrono::seconds(1))
+        throw;
       answer.kind = 'A';
     }
     if (answer.kind == 'W') return;
     if (answer.kind != 'A') throw comm_error(answer.key);
     if (until.passed()) absent(rank_, until, place(), "welcome", 0);
-    std::this_thread::sleep_for((std::max)(std::chrono::milliseconds(1), until.rest(std::chrono::milliseconds(5))));
+    std::this_thread::sleep_for((std::max)(std::chrono::milliseconds(1), until.rest(pause)));
   }
 }
 

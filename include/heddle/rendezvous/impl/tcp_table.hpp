@@ -297,7 +297,7 @@ HEDDLE_INLINE void tcp_table::welcome(guest& g, const std::string& hello) {
 HEDDLE_INLINE void tcp_table::lose(guest& g) {
   g.ended = true;
   if (g.rank < 0) return;
-  state_[static_cast<std::size_t>(g.rank)] = all_met_ ? gone : absent;
+  state_[static_cast<std::size_t>(g.rank)] = all_met_ ? lost : absent;
   if (all_met_ && failure_.empty()) {
     failure_ = "heddle: rank ";
     failure_ += std::to_string(g.rank);
