@@ -122,8 +122,7 @@ HEDDLE_INLINE detail::tcp_frame tcp_rendezvous::receive(const detail::deadline& 
 
 HEDDLE_INLINE void tcp_rendezvous::join(const detail::deadline& until, const std::string& job) {
   // Where processes launch several times, rank 0 may still be closing the rendezvous of the last launch.
-  for (auto pause = std::chrono::milliseconds(5);;
-       pause = (std::min)(2 * pause, std::chrono::milliseconds(200))) {
+  for (auto pause = std::chrono::milliseconds(5);; pause = (std::min)(2 * pause, std::chrono::milliseconds(200))) {
     socket_ = detail::tcp_connect(address_, until, rank_);
     const auto since = std::chrono::steady_clock::now();
     detail::tcp_frame answer;
