@@ -45,7 +45,7 @@ class shared_blocks {
     dropped_.clear();
   }
   /// Sequences that hold a block.
-  std::int64_t holders(std::int32_t block) const { return blocks_.at(static_cast<std::size_t>(block)).holders; }
+  std::int64_t holders(std::int32_t of) const { return blocks_.at(static_cast<std::size_t>(of)).holders; }
 
  private:
   struct token_order {

@@ -279,16 +279,16 @@ class dynamic_mesh : public mesh_names<Axes...> {
     return detail::group_size(extents_, names::template positions<Tags...>);
   }
   template <class... Tags>
-  constexpr int group_index(int rank) const noexcept {
-    return detail::group_index(extents_, names::template positions<Tags...>, rank);
+  constexpr int group_index(int of) const noexcept {
+    return detail::group_index(extents_, names::template positions<Tags...>, of);
   }
   template <class... Tags>
-  constexpr int group_member(int rank, int index) const noexcept {
-    return detail::group_member(extents_, names::template positions<Tags...>, rank, index);
+  constexpr int group_member(int of, int index) const noexcept {
+    return detail::group_member(extents_, names::template positions<Tags...>, of, index);
   }
   template <class... Tags>
-  constexpr int group_color(int rank) const noexcept {
-    return detail::group_color(extents_, names::template positions<Tags...>, rank);
+  constexpr int group_color(int of) const noexcept {
+    return detail::group_color(extents_, names::template positions<Tags...>, of);
   }
   /// The sub-mesh along these axes, in this order.
   template <class... Tags>
