@@ -1,4 +1,4 @@
-// heddle/plan/activation_choice.hpp: which blocks keep, recompute or offload activations.
+// heddle/plan/activation_choice.hpp: a choice of keeping, recomputing or offloading per block.
 #pragma once
 
 #include <heddle/core/config.hpp>

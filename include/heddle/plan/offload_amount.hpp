@@ -1,4 +1,4 @@
-// heddle/plan/offload_amount.hpp: how many layers can be offloaded behind computation.
+// heddle/plan/offload_amount.hpp: the count of layers whose offload computation hides.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/reconfigure.hpp: when an optical fabric should switch in a collective.
+// heddle/plan/reconfigure.hpp: the rounds before which an optical fabric switches.
 #pragma once
 
 #include <heddle/collective/round_load.hpp>

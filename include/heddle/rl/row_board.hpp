@@ -1,4 +1,4 @@
-// heddle/rl/row_board.hpp: which rows of a table exist, and which each task gets next.
+// heddle/rl/row_board.hpp: rows of a table, and the next ones of each task.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/determined.hpp: where a strategy's determinism replaces sums and stages.
+// heddle/train/determined.hpp: sums and stages by the determinism that a strategy asks for.
 #pragma once
 
 #include <heddle/core/determinism.hpp>

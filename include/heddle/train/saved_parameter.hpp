@@ -1,4 +1,4 @@
-// heddle/train/saved_parameter.hpp: what saves read of a parameter's record.
+// heddle/train/saved_parameter.hpp: the part of a parameter record that saves read.
 #pragma once
 
 #include <heddle/core/config.hpp>

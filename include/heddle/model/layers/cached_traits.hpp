@@ -1,4 +1,4 @@
-// heddle/model/layers/cached_traits.hpp: what layers keep of earlier tokens, as traits.
+// heddle/model/layers/cached_traits.hpp: traits of layers that keep earlier tokens.
 #pragma once
 
 #include <heddle/core/error.hpp>
