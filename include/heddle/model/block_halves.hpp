@@ -30,6 +30,8 @@ inline constexpr bool halves_are_possible = Ok;
 // Whether this memory of saved activations has two scopes for each block.
 template <class Memory>
 inline constexpr bool memory_of_halves = requires { requires Memory::halves; };
+template <class Memory>
+inline constexpr bool memory_recomputes = requires(const typename Memory::settings& s) { s.again; };
 template <class Places, class Memory>
 constexpr bool halves_checked() {
   if constexpr (memory_of_halves<Memory>) {
@@ -38,7 +40,7 @@ constexpr bool halves_checked() {
     static_assert(halves_are_possible < is_in_halves<main> && is_in_halves<other>, main, other >,
                   "heddle: granularity::halves is for blocks that are a sequence of two layers, such as attention and "
                   "MLP; take granularity::blocks");
-    static_assert(halves_are_possible<!requires(const typename Memory::settings& s) { s.again; }, Memory>,
+    static_assert(halves_are_possible<!memory_recomputes<Memory>, Memory>,
                   "heddle: granularity::halves keeps all that a block saves: leave recompute out, or take "
                   "granularity::blocks");
   }
