@@ -168,8 +168,9 @@ def pages_of(rows, printed=lambda name: ()):
         rooms[row[1]].append(row)
     table = []
     for room, mine in sorted(rooms.items()):
+        quoted = " Headers between quotes are in `tests/refuse`." if any('#include "' in row[-1] for row in mine) else ""
         text = [f"# Errors of `{room}`", "", f"What the compiler refuses in programs that include headers of `{room}`: the mistake, "
-                "the whole sentence, the repair. [All sentences](index.md).", "", "| the compiler says | mistake |", "|---|---|"]
+                "the whole sentence, the repair. [All sentences](index.md)." + quoted, "", "| the compiler says | mistake |", "|---|---|"]
         text += [f"| {cell(sentence or promise)} | [{name.replace('_', ' ')}](#{name.replace('_', '-')}) |"
                  for name, _, promise, sentence, *_ in mine]
         for name, _, promise, sentence, header, details, notes, program in mine:

@@ -22,7 +22,7 @@ struct counted_elements {
 
 /// all_to_all_v where ranks know what they send, `send_counts[r]` elements to rank r, and not what they get. They tell
 /// each other first, by an all_to_all of the counts; then the elements go by algorithm `A`. Where most counts are zero,
-/// `sparse_exchange` sends less (comm/sparse_exchange.hpp).
+/// `sparse_exchange` sends less (collective/sparse_exchange.hpp).
 ///
 ///     const auto [tokens, counts] = hd::all_to_all_v(comm, sorted_by_expert, tokens_per_rank);
 ///
