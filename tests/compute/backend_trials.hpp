@@ -902,7 +902,7 @@ void compare_with_host(double tolerance, double of_products,
   using host = typename host_beside<B>::type;
   for (const auto& [rows, columns] : trial_sizes) {
     CAPTURE(rows, columns);
-    check(elementwise<B, T>(rows, columns), elementwise<host, T>(rows, columns), tolerance, columns >= 12 ? 26 : 22);
+    check(elementwise<B, T>(rows, columns), elementwise<host, T>(rows, columns), tolerance, columns >= 12 ? 29 : 25);
     check(norms<B, T>(rows, columns), norms<host, T>(rows, columns), tolerance, 15);
     check(cross_entropy<B, T>(rows, columns), cross_entropy<host, T>(rows, columns), tolerance, 7);
     check(sums_and_steps<B, T>(rows, columns), sums_and_steps<host, T>(rows, columns), tolerance, 16);
@@ -982,7 +982,7 @@ void compare_bf16_with_host_and_double() {
         all.insert(all.end(), other.begin(), other.end());
       return all;
     };
-    const std::size_t count = (columns >= 12 ? 26u : 22u) + 15 + 7 + 6;
+    const std::size_t count = (columns >= 12 ? 29u : 25u) + 15 + 7 + 6;
     const auto got = all_of(static_cast<B*>(nullptr), static_cast<half*>(nullptr), rows, columns);
     check(got, all_of(static_cast<host*>(nullptr), static_cast<half*>(nullptr), rows, columns), 0x1p-7, count);
     check(got, all_of(static_cast<host*>(nullptr), static_cast<double*>(nullptr), rows, columns), 0x1p-6, count);
